@@ -1,0 +1,87 @@
+"""holdfast: a hold on a named thing, granted by etcd or ZooKeeper, that knows when it ends.
+
+    import holdfast
+
+    client = holdfast.connect("etcd://127.0.0.1:2379/billing")
+    with client.lock("tenant_123:billing-close") as hold:
+        ledger.close(period, token=hold.token)   # the ledger refuses older tokens
+        hold.check()                             # raises LeaseLost when no longer provable
+
+The map of the house, in reading order:
+
+    lease.py        THE CORE: Lease and Backend protocols, Ticket, Line, the sixteen laws in prose
+    belief.py       what can be proven about one lease, by the clock alone
+    turn.py         the only waiting loop, a generator that decides and does no I/O
+    drivers.py      carries its steps out, in a thread or on asyncio
+    recipes/        lock, rwlock, semaphore, election: one pure rule over the line each
+    hold.py         what the winner has
+    house.py        one backend, its leases and helper threads: what a client is made of
+    client.py aio.py  the two faces
+    backends/       memory, etcd, zookeeper: a dozen verbs each
+
+Lifetimes: a client as long as you keep it; a lease per TTL from its first use until it is lost or the
+client closes; a ticket from `enter` to `leave` or the end of its lease; a hold from its turn until it is
+released or lost.
+
+Importing this package imports no store's client; the first `connect` of a kind does.
+"""
+
+from holdfast import aio
+from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, connect
+from holdfast.errors import (
+    AcquireTimeout,
+    AuthenticationFailed,
+    ClientClosed,
+    ForkedClient,
+    GatewayDisabled,
+    HoldfastError,
+    InvalidName,
+    InvalidOption,
+    InvalidURL,
+    LeaseLost,
+    LineMismatch,
+    PermissionDenied,
+    ServerMissing,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    StoreWentBack,
+    TLSFailed,
+    UsageError,
+)
+from holdfast.events import Event
+from holdfast.hold import HoldState
+from holdfast.recipes.election import Leader
+
+__all__ = [
+    "AcquireTimeout",
+    "AuthenticationFailed",
+    "Client",
+    "ClientClosed",
+    "Election",
+    "Event",
+    "ForkedClient",
+    "GatewayDisabled",
+    "Hold",
+    "HoldState",
+    "HoldfastError",
+    "InvalidName",
+    "InvalidOption",
+    "InvalidURL",
+    "Leader",
+    "LeaseLost",
+    "LineMismatch",
+    "Lock",
+    "PermissionDenied",
+    "RWLock",
+    "Semaphore",
+    "ServerMissing",
+    "StoreError",
+    "StoreRefused",
+    "StoreUnavailable",
+    "StoreWentBack",
+    "TLSFailed",
+    "UsageError",
+    "aio",
+    "connect",
+]

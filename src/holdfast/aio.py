@@ -1,0 +1,393 @@
+"""The asyncio face: the same names with `await` and `async with`.
+
+    async with holdfast.aio.connect("etcd://…") as client:
+        async with client.lock("billing-close") as hold: ...
+
+The body of `async with` is cancelled when the hold is lost, and LeaseLost is raised at its edge. A
+cancellation from outside stays one. Waiting costs no thread: requests run on a few shared ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeVar
+
+from holdfast import checks
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.drivers import arun, wait
+from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
+from holdfast.events import Event
+from holdfast.hold import Holding, HoldState
+from holdfast.hold import House as HoldHouse
+from holdfast.house import House
+from holdfast.limits import RETRY_PAUSE_MAX
+from holdfast.options import parse
+from holdfast.recipes import election, lock, rwlock, semaphore
+from holdfast.recipes.ask import Ask
+from holdfast.recipes.election import Leader
+from holdfast.signals import Signal
+from holdfast.turn import Steps
+
+Result = TypeVar("Result")
+
+
+def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> Client:
+    """A client of the store at `url`, or at HOLDFAST_URL. Talks to nobody yet: the first call does.
+
+    Keyword arguments are the URL's options: ttl, timeout, namespace, owner, tls, ca, cert, key, user,
+    password, tick. Raises InvalidURL, InvalidOption or InvalidName.
+    """
+    return Client(House(parse(url, options), clock))
+
+
+class Client:
+    """One program's connection to one store. Thread-safe; make one and share it.
+
+    Closing it gives up every hold at once. Not usable in a forked child: connect there again.
+    """
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def lock(self, name: str, *, ttl: float | None = None) -> Lock:
+        """A lock: one holder at a time. Raises InvalidName, InvalidOption."""
+        return Lock(self._house, lock.lock(*self._house.who(name, ttl)))
+
+    def semaphore(self, name: str, *, limit: int, ttl: float | None = None) -> Semaphore:
+        """A semaphore of `limit` seats. All clients must give the same limit. Raises InvalidName, InvalidOption."""
+        return Semaphore(self._house, *self._house.who(name, ttl), limit=limit)
+
+    def rwlock(self, name: str, *, ttl: float | None = None) -> RWLock:
+        """A read/write lock. Raises InvalidName, InvalidOption."""
+        return RWLock(self._house, *self._house.who(name, ttl))
+
+    def election(self, name: str, *, value: str = "", ttl: float | None = None) -> Election:
+        """An election; `value` is what others read while this candidate leads. Raises InvalidName, InvalidOption."""
+        return Election(self._house, *self._house.who(name, ttl), value=value)
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Hear every event of this client (see holdfast.events); the returned function ends that."""
+        return self._house.hub.subscribe(subscriber)
+
+    def statistics(self) -> dict[str, object]:
+        """Leases, counts of events and the backend's own numbers, ready for JSON."""
+        return self._house.statistics()
+
+    async def close(self) -> None:
+        """Give up every hold at once, end waiting calls with ClientClosed. Idempotent, bounded."""
+        closed: Future[None] = Future()
+        threading.Thread(target=lambda: _resolve(closed, self._house.close), name="holdfast-close", daemon=True).start()
+        await asyncio.shield(asyncio.wrap_future(closed))
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.Client {self._house!r}>"
+
+
+class Loss:
+    """The loss of one hold, as an event. It reads the clock too, so it is right before anything announced it."""
+
+    def __init__(self, holding: Holding, announced: Signal, clock: Clock) -> None:
+        self._holding = holding
+        self._announced = announced
+        self._clock = clock
+
+    def is_set(self) -> bool:
+        """Is the hold lost?"""
+        return self._holding.state is HoldState.LOST
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the hold is lost, at most `timeout` seconds; True when it is lost."""
+        until = None if timeout is None else self._clock.now() + timeout
+        return self.is_set() or await wait(self._announced, until, self._clock) or self.is_set()
+
+
+class Hold(Holding):
+    """What you got. An async context manager that releases, and whose body is cancelled on loss."""
+
+    _body: _Body | None = None
+
+    @property
+    def lost(self) -> Loss:
+        """An event that is set when the hold is lost: `is_set()` and `await wait(timeout)`."""
+        return Loss(self, self._loss, self._house.clock)
+
+    async def renew(self) -> float:
+        """Prove the hold now instead of at the next renewal; the new remaining(). Raises LeaseLost, StoreError."""
+        return await _drive(self._house, self._renewing())
+
+    async def amend(self, value: str) -> None:
+        """Change the value that others read. Raises LeaseLost, InvalidOption, StoreError."""
+        await _drive(self._house, self._amending(value))
+
+    async def release(self) -> bool:
+        """Give it up. True when this call removed the ticket, False when it was gone already.
+
+        The hold is not held from the first moment of this call. Raises StoreUnavailable when the store did
+        not confirm; a background reaper goes on then.
+        """
+        return await _drive(self._house, self._giving_up())
+
+    async def __aenter__(self) -> Hold:
+        self._body = _Body(self._loss)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        body, self._body = self._body, None
+        lost = self.lost.is_set()
+        ours = body is not None and body.leave(kind)
+        try:
+            await self.release()
+        except StoreError:
+            pass  # the reaper goes on and tells; the body's own outcome matters more here
+        if lost and (error is None or ours):
+            raise self._lost_error() from error
+
+
+class _Body:
+    """The body of one `async with`: cancelled once when the hold is lost, told apart from other cancellations."""
+
+    def __init__(self, loss: Signal) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a hold's `async with` needs a running task")
+        self._task = task
+        self._cancelling_before = task.cancelling()
+        self._over = False
+        self._cancelled = False
+        loop = asyncio.get_running_loop()
+        loss.add_callback(lambda: _soon(loop, self._cancel))
+
+    def _cancel(self) -> None:
+        if not self._over:
+            self._cancelled = True
+            self._task.cancel("the hold was lost")
+
+    def leave(self, kind: type[BaseException] | None) -> bool:
+        """The body is over. True when what ended it was our cancellation and nobody else's."""
+        self._over = True
+        if not self._cancelled:
+            return False
+        return self._task.uncancel() <= self._cancelling_before and kind is asyncio.CancelledError
+
+
+class Lock:
+    """A place to be had in one line: acquire it, try it, or enter it with `with`.
+
+    Not re-entrant: a second acquire waits for the first like anybody else's. One object may be used by
+    many tasks; they exclude each other.
+    """
+
+    def __init__(self, house: House, ask: Ask) -> None:
+        self._house = house
+        self._ask = ask
+        self._entered: dict[object, list[Hold]] = {}  # by task: each pops only its own
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._ask.resource
+
+    async def acquire(self, timeout: float | None = None) -> Hold:
+        """Wait for my turn, at most `timeout` seconds, and return the hold.
+
+        Raises AcquireTimeout, LeaseLost (the place in the line was lost), LineMismatch, StoreError.
+        """
+        return await _acquire(self._house, self._ask, timeout)
+
+    async def try_acquire(self) -> Hold | None:
+        """The hold if it can be had at once, None if not. Raises LineMismatch, StoreError."""
+        return await _try_acquire(self._house, self._ask)
+
+    async def __aenter__(self) -> Hold:
+        hold = await self.acquire()
+        self._entered.setdefault(asyncio.current_task(), []).append(hold)
+        return await hold.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        me = asyncio.current_task()
+        holds = self._entered[me]
+        hold = holds.pop()
+        if not holds:
+            del self._entered[me]
+        await hold.__aexit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.Lock {self._ask.resource!r} {self._ask.mode.value} ttl={self._ask.ttl:g}>"
+
+
+class Semaphore:
+    """Seats of one semaphore. `with` takes one seat; `acquire(weight=n)` takes n at once or waits."""
+
+    def __init__(self, house: House, name: str, ttl: float, owner: str, *, limit: int) -> None:
+        self._house = house
+        self._who = (name, ttl, owner)
+        self._limit = limit
+        self._one = Lock(house, semaphore.seat(name, limit, 1, ttl, owner))
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._who[0]
+
+    @property
+    def limit(self) -> int:
+        """How many seats there are."""
+        return self._limit
+
+    async def acquire(self, timeout: float | None = None, *, weight: int = 1) -> Hold:
+        """Wait for `weight` seats. Raises AcquireTimeout, LeaseLost, LineMismatch, InvalidOption, StoreError."""
+        return await _acquire(self._house, self._ask(weight), timeout)
+
+    async def try_acquire(self, *, weight: int = 1) -> Hold | None:
+        """`weight` seats if they are free and nobody waits, else None."""
+        return await _try_acquire(self._house, self._ask(weight))
+
+    def _ask(self, weight: int) -> Ask:
+        name, ttl, owner = self._who
+        return semaphore.seat(name, self._limit, weight, ttl, owner)
+
+    async def __aenter__(self) -> Hold:
+        return await self._one.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._one.__aexit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.Semaphore {self.resource!r} limit={self._limit}>"
+
+
+class RWLock:
+    """The two sides of one read/write lock; each is used like a Lock."""
+
+    def __init__(self, house: House, name: str, ttl: float, owner: str) -> None:
+        self._house = house
+        self._who = (name, ttl, owner)
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._who[0]
+
+    def read(self) -> Lock:
+        """The shared side."""
+        return Lock(self._house, rwlock.read(*self._who))
+
+    def write(self) -> Lock:
+        """The exclusive side."""
+        return Lock(self._house, rwlock.write(*self._who))
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.RWLock {self.resource!r}>"
+
+
+class Election:
+    """One candidate's view of one election."""
+
+    def __init__(self, house: House, name: str, ttl: float, owner: str, *, value: str) -> None:
+        self._house = house
+        self._who = (name, ttl, owner)
+        self._candidacy = election.candidacy(name, value, ttl, owner)
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._who[0]
+
+    def campaign(self) -> Lock:
+        """My candidacy: acquire it, or enter it with `with`. Releasing the hold resigns."""
+        return Lock(self._house, self._candidacy)
+
+    async def leader(self) -> Leader | None:
+        """Who leads now, as the store's quorum says. Raises StoreError."""
+        lease = self._house.lease(self._house.options.ttl)
+        return await _drive(self._house, election.looking(lease, self.resource, self._house.request_until()))
+
+    async def observe(self) -> AsyncIterator[Leader | None]:
+        """Who leads now, then every change of leader or value; ends when the client is closed.
+
+        Never a stale leader after a newer one. Goes on through reconnects. Raises StoreError only on
+        the first look, and when the store refuses.
+        """
+        default = self._house.options.ttl
+        view = election.Observation(
+            self.resource, lambda: self._house.lease(default), self._house.clock, self._house.request_seconds
+        )
+        while True:
+            try:
+                leader = await _drive(self._house, view.next_change())
+            except ClientClosed:
+                return
+            yield leader
+
+    async def run(self, lead: Callable[[Hold], Awaitable[Result]]) -> Result:
+        """Campaign and call `lead(hold)`; lead again after every loss; its result when it returns in office.
+
+        `lead` is cancelled when the hold is lost. A store that is away is waited for; what `lead` raises
+        ends the run, except LeaseLost. Raises ClientClosed, StoreError (refusals).
+        """
+        while True:
+            try:
+                hold = await self.campaign().acquire()
+            except (LeaseLost, StoreUnavailable):
+                await self._pause()
+                continue
+            try:
+                async with hold:
+                    result = await lead(hold)
+                return result
+            except LeaseLost:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        clock = self._house.clock
+        await wait(self._house.closing, clock.now() + RETRY_PAUSE_MAX, clock)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.Election {self.resource!r} value={self._candidacy.value!r}>"
+
+
+async def _acquire(house: House, ask: Ask, timeout: float | None) -> Hold:
+    hold = await _drive(house, house.holding(ask, house.patience(checks.timeout(timeout)), Hold))
+    if hold is None:
+        raise AcquireTimeout(f"{ask.resource!r} could not be had at once, and the time-out was 0")
+    return hold
+
+
+async def _try_acquire(house: House, ask: Ask) -> Hold | None:
+    return await _drive(house, house.holding(ask, house.patience(None, waits=False), Hold))
+
+
+async def _drive(house: HoldHouse, steps: Steps[Result]) -> Result:
+    return await arun(steps, house.clock, house.workers)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        pass  # the loop is closed: there is no body left to cancel
+
+
+def _resolve(future: Future[None], work: Callable[[], None]) -> None:
+    try:
+        work()
+    except BaseException as error:  # carried over to the awaiting task, whatever it is
+        future.set_exception(error)
+    else:
+        future.set_result(None)

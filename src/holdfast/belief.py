@@ -1,0 +1,148 @@
+"""Belief: what this process can prove about one lease, and who must hear when that changes.
+
+The whole of law 2 is here. A belief is one number, the deadline, and it ends by the clock alone:
+`state` and `remaining()` are computed at every reading, so a process that was stopped for twice the
+TTL finds out on its first look. A timer reads the same clock to tell those who do not look.
+
+Once ended a belief never comes back, even if the store later says that the lease had survived:
+somebody may have been told "lost" and stopped working.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast.clock import Clock, Timer
+from holdfast.lease import LeaseState
+from holdfast.signals import Signal
+
+Told = Callable[[LeaseState, str], None]
+EXPIRED = "the store says that the lease has expired or was revoked"
+SUSPECT_BELOW = 0.5
+"""Share of the longest proof so far: with renewals at a third, two in a row went unanswered."""
+
+
+def provable(ttl: float) -> float:
+    """How long an answer proves a lease of `ttl` granted seconds: less a margin for clocks that drift apart."""
+    return ttl - min(0.01 + 0.01 * ttl, 0.2 * ttl)
+
+
+class Belief:
+    """The state of one lease. Thread-safe; readings take no lock."""
+
+    def __init__(self, clock: Clock, ttl: float) -> None:
+        self._clock = clock
+        self._guard = threading.RLock()  # guards everything below but the deadline's reading
+        self._deadline: float | None = None  # None: nothing asked of the store yet
+        self._suspect_below = ttl * SUSPECT_BELOW
+        self._ended: tuple[LeaseState, str] | None = None
+        self._announced = LeaseState.HELD
+        self._told: dict[object, Told] = {}
+        self._waits: set[Signal] = set()
+        self._timer: Timer | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Was it ever proven?"""
+        return self._deadline is not None
+
+    @property
+    def deadline(self) -> float | None:
+        return self._deadline
+
+    @property
+    def state(self) -> LeaseState:
+        if self._ended is not None:
+            return self._ended[0]
+        if self._deadline is None:
+            return LeaseState.HELD
+        left = self._deadline - self._clock.now()
+        if left <= 0.0:
+            return LeaseState.LOST
+        return LeaseState.SUSPECT if left < self._suspect_below else LeaseState.HELD
+
+    @property
+    def reason(self) -> str:
+        """Why it ended."""
+        if self._ended is not None:
+            return self._ended[1]
+        return "no renewal was answered before its time to live was over" if self.state is LeaseState.LOST else ""
+
+    def remaining(self) -> float:
+        if self._ended is not None or self._deadline is None:
+            return 0.0
+        return max(0.0, self._deadline - self._clock.now())
+
+    def prove(self, sent: float, lifetime: float) -> bool:
+        """An answer proved the lease for `lifetime` seconds from `sent`. False: too late, it has ended."""
+        with self._guard:
+            if self.state in (LeaseState.LOST, LeaseState.CLOSED):
+                self._announce()
+                return False
+            self._deadline = max(self._deadline or 0.0, sent + lifetime)
+            self._suspect_below = lifetime * SUSPECT_BELOW
+            self._announce()
+            return self._ended is None
+
+    def end(self, state: LeaseState, reason: str) -> None:
+        """It is over, whatever the clock says."""
+        with self._guard:
+            if self._ended is None:
+                self._ended = (state, reason)
+            self._announce()
+
+    def on_change(self, told: Told) -> Callable[[], None]:
+        key = object()
+        with self._guard:
+            self._told[key] = told
+
+        def stop() -> None:
+            with self._guard:
+                self._told.pop(key, None)
+
+        return stop
+
+    def add_wait(self, signal: Signal) -> None:
+        """Set `signal` when the belief ends."""
+        with self._guard:
+            if self._ended is None:
+                self._waits.add(signal)
+                return
+        signal.set()
+
+    def drop_wait(self, signal: Signal) -> None:
+        with self._guard:
+            self._waits.discard(signal)
+
+    def _announce(self) -> None:
+        """Tell of the state the clock shows now, and come back when it would change. Guard held."""
+        state, reason = self.state, self.reason
+        if state is LeaseState.LOST and self._ended is None:
+            self._ended = (state, reason)
+        if state is not self._announced:
+            self._announced = state
+            self._forget_timer()
+            for told in list(self._told.values()):
+                told(state, reason)
+        if self._ended is not None:
+            self._forget_timer()
+            for signal in self._waits:
+                signal.set()
+            self._waits.clear()
+        elif self._timer is None and self._deadline is not None:
+            # The first moment at which the state could differ from the announced one; a timer that
+            # finds the deadline moved on simply comes back later, so renewals need not touch it.
+            early = self._deadline - self._suspect_below
+            due = self._deadline if state is LeaseState.SUSPECT else early
+            self._timer = self._clock.schedule(due + 0.001, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        with self._guard:
+            self._timer = None
+            self._announce()
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

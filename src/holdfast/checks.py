@@ -1,0 +1,51 @@
+"""Range checks on what users pass in. Each returns the value in the one form used inside."""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.errors import InvalidOption
+from holdfast.limits import SEATS_MAX, TTL_MAX, TTL_MIN, VALUE_BYTES_MAX
+
+
+def seconds(value: object, what: str, *, least: float, most: float = math.inf) -> float:
+    """A finite number of seconds within [least, most]. Raises InvalidOption."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidOption(f"{what} must be a finite number of seconds, not {value!r}")
+    if not least <= value <= most:
+        raise InvalidOption(f"{what} must be between {least:g} and {most:g} seconds, not {value!r}")
+    return float(value)
+
+
+def ttl(value: object) -> float:
+    """A time to live to ask for. What the store grants may be more, and then rules."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
+        raise InvalidOption(f"ttl must be above 0 seconds, not {value!r}")
+    return seconds(value, "ttl", least=TTL_MIN, most=TTL_MAX)
+
+
+def timeout(value: object) -> float | None:
+    """How long a call may wait; None for as long as the lease lives."""
+    return None if value is None else seconds(value, "timeout", least=0.0)
+
+
+def count(value: object, what: str, *, most: int = SEATS_MAX) -> int:
+    """A whole number from 1 to `most`. Raises InvalidOption."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidOption(f"{what} must be a whole number from 1 to {most}, not {value!r}")
+    return value
+
+
+def text(value: object) -> str:
+    """A value others may read, such as a leader's address. Raises InvalidOption."""
+    if not isinstance(value, str):
+        raise InvalidOption(f"a value is a str, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidOption(f"a value must be encodable as UTF-8: {error}") from error
+    if size > VALUE_BYTES_MAX:
+        raise InvalidOption(
+            f"a value may have at most {VALUE_BYTES_MAX} bytes, this one has {size}; store it elsewhere and pass a reference"
+        )
+    return value

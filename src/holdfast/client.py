@@ -1,0 +1,325 @@
+"""The blocking face. No logic of its own: it names things, and drives in the calling thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from holdfast import checks
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.drivers import run
+from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
+from holdfast.events import Event
+from holdfast.hold import Holding, HoldState
+from holdfast.house import House
+from holdfast.options import parse
+from holdfast.recipes import election, lock, rwlock, semaphore
+from holdfast.recipes.ask import Ask
+from holdfast.recipes.election import Leader
+from holdfast.signals import Signal
+
+Result = TypeVar("Result")
+
+
+def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> Client:
+    """A client of the store at `url`, or at HOLDFAST_URL. Talks to nobody yet: the first call does.
+
+    Keyword arguments are the URL's options: ttl, timeout, namespace, owner, tls, ca, cert, key, user,
+    password, tick. Raises InvalidURL, InvalidOption or InvalidName.
+    """
+    return Client(House(parse(url, options), clock))
+
+
+class Client:
+    """One program's connection to one store. Thread-safe; make one and share it.
+
+    Closing it gives up every hold at once. Not usable in a forked child: connect there again.
+    """
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def lock(self, name: str, *, ttl: float | None = None) -> Lock:
+        """A lock: one holder at a time. Raises InvalidName, InvalidOption."""
+        return Lock(self._house, lock.lock(*self._house.who(name, ttl)))
+
+    def semaphore(self, name: str, *, limit: int, ttl: float | None = None) -> Semaphore:
+        """A semaphore of `limit` seats. All clients must give the same limit. Raises InvalidName, InvalidOption."""
+        return Semaphore(self._house, *self._house.who(name, ttl), limit=limit)
+
+    def rwlock(self, name: str, *, ttl: float | None = None) -> RWLock:
+        """A read/write lock. Raises InvalidName, InvalidOption."""
+        return RWLock(self._house, *self._house.who(name, ttl))
+
+    def election(self, name: str, *, value: str = "", ttl: float | None = None) -> Election:
+        """An election; `value` is what others read while this candidate leads. Raises InvalidName, InvalidOption."""
+        return Election(self._house, *self._house.who(name, ttl), value=value)
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Hear every event of this client (see holdfast.events); the returned function ends that."""
+        return self._house.hub.subscribe(subscriber)
+
+    def statistics(self) -> dict[str, object]:
+        """Leases, counts of events and the backend's own numbers, ready for JSON."""
+        return self._house.statistics()
+
+    def close(self) -> None:
+        """Give up every hold at once, end waiting calls with ClientClosed. Idempotent, bounded."""
+        self._house.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Client {self._house!r}>"
+
+
+class Loss:
+    """The loss of one hold, as an event. It reads the clock too, so it is right before anything announced it."""
+
+    def __init__(self, holding: Holding, announced: Signal) -> None:
+        self._holding = holding
+        self._announced = announced
+
+    def is_set(self) -> bool:
+        """Is the hold lost?"""
+        return self._holding.state is HoldState.LOST
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the hold is lost, at most `timeout` seconds; True when it is lost."""
+        return self.is_set() or self._announced.wait(timeout) or self.is_set()
+
+
+class Hold(Holding):
+    """What you got. A context manager that releases; it raises LeaseLost at its end if it was lost meanwhile.
+
+    In threads nothing can be cancelled: look at `lost`, call `check()` before each step that matters, or
+    register `on_change`. Pass `token` to what you protect.
+    """
+
+    @property
+    def lost(self) -> Loss:
+        """An event that is set when the hold is lost: `is_set()` and `wait(timeout)`."""
+        return Loss(self, self._loss)
+
+    def renew(self) -> float:
+        """Prove the hold now instead of at the next renewal; the new remaining(). Raises LeaseLost, StoreError."""
+        return run(self._renewing(), self._house.clock)
+
+    def amend(self, value: str) -> None:
+        """Change the value that others read. Raises LeaseLost, InvalidOption, StoreError."""
+        run(self._amending(value), self._house.clock)
+
+    def release(self) -> bool:
+        """Give it up. True when this call removed the ticket, False when it was gone already.
+
+        The hold is not held from the first moment of this call. Raises StoreUnavailable when the store did
+        not confirm; a background reaper goes on then.
+        """
+        return run(self._giving_up(), self._house.clock)
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lost = self.lost.is_set()
+        try:
+            self.release()
+        except StoreError:
+            pass  # the reaper goes on and tells; the body's own outcome matters more here
+        if lost and error is None:
+            raise self._lost_error()
+
+
+class Lock:
+    """A place to be had in one line: acquire it, try it, or enter it with `with`.
+
+    Not re-entrant: a second acquire waits for the first like anybody else's. One object may be used by
+    many threads; they exclude each other.
+    """
+
+    def __init__(self, house: House, ask: Ask) -> None:
+        self._house = house
+        self._ask = ask
+        self._entered: dict[int, list[Hold]] = {}  # by thread: each pops only its own
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._ask.resource
+
+    def acquire(self, timeout: float | None = None) -> Hold:
+        """Wait for my turn, at most `timeout` seconds, and return the hold.
+
+        Raises AcquireTimeout, LeaseLost (the place in the line was lost), LineMismatch, StoreError.
+        """
+        return _acquire(self._house, self._ask, timeout)
+
+    def try_acquire(self) -> Hold | None:
+        """The hold if it can be had at once, None if not. Raises LineMismatch, StoreError."""
+        return _try_acquire(self._house, self._ask)
+
+    def __enter__(self) -> Hold:
+        hold = self.acquire()
+        self._entered.setdefault(threading.get_ident(), []).append(hold)
+        return hold
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        me = threading.get_ident()
+        holds = self._entered[me]
+        hold = holds.pop()
+        if not holds:
+            del self._entered[me]
+        hold.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Lock {self._ask.resource!r} {self._ask.mode.value} ttl={self._ask.ttl:g}>"
+
+
+class Semaphore:
+    """Seats of one semaphore. `with` takes one seat; `acquire(weight=n)` takes n at once or waits."""
+
+    def __init__(self, house: House, name: str, ttl: float, owner: str, *, limit: int) -> None:
+        self._house = house
+        self._who = (name, ttl, owner)
+        self._limit = limit
+        self._one = Lock(house, semaphore.seat(name, limit, 1, ttl, owner))
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._who[0]
+
+    @property
+    def limit(self) -> int:
+        """How many seats there are."""
+        return self._limit
+
+    def acquire(self, timeout: float | None = None, *, weight: int = 1) -> Hold:
+        """Wait for `weight` seats. Raises AcquireTimeout, LeaseLost, LineMismatch, InvalidOption, StoreError."""
+        return _acquire(self._house, self._ask(weight), timeout)
+
+    def try_acquire(self, *, weight: int = 1) -> Hold | None:
+        """`weight` seats if they are free and nobody waits, else None."""
+        return _try_acquire(self._house, self._ask(weight))
+
+    def _ask(self, weight: int) -> Ask:
+        name, ttl, owner = self._who
+        return semaphore.seat(name, self._limit, weight, ttl, owner)
+
+    def __enter__(self) -> Hold:
+        return self._one.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._one.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Semaphore {self.resource!r} limit={self._limit}>"
+
+
+class RWLock:
+    """The two sides of one read/write lock; each is used like a Lock."""
+
+    def __init__(self, house: House, name: str, ttl: float, owner: str) -> None:
+        self._house = house
+        self._who = (name, ttl, owner)
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._who[0]
+
+    def read(self) -> Lock:
+        """The shared side."""
+        return Lock(self._house, rwlock.read(*self._who))
+
+    def write(self) -> Lock:
+        """The exclusive side."""
+        return Lock(self._house, rwlock.write(*self._who))
+
+    def __repr__(self) -> str:
+        return f"<holdfast.RWLock {self.resource!r}>"
+
+
+class Election:
+    """One candidate's view of one election."""
+
+    def __init__(self, house: House, name: str, ttl: float, owner: str, *, value: str) -> None:
+        self._house = house
+        self._who = (name, ttl, owner)
+        self._candidacy = election.candidacy(name, value, ttl, owner)
+
+    @property
+    def resource(self) -> str:
+        """The name."""
+        return self._who[0]
+
+    def campaign(self) -> Lock:
+        """My candidacy: acquire it, or enter it with `with`. Releasing the hold resigns."""
+        return Lock(self._house, self._candidacy)
+
+    def leader(self) -> Leader | None:
+        """Who leads now, as the store's quorum says. Raises StoreError."""
+        lease = self._house.lease(self._house.options.ttl)
+        return run(election.looking(lease, self.resource, self._house.request_until()), self._house.clock)
+
+    def observe(self) -> Iterator[Leader | None]:
+        """Who leads now, then every change of leader or value; ends when the client is closed.
+
+        Never a stale leader after a newer one. Goes on through reconnects. Raises StoreError only on
+        the first look, and when the store refuses.
+        """
+        default = self._house.options.ttl
+        view = election.Observation(
+            self.resource, lambda: self._house.lease(default), self._house.clock, self._house.request_seconds
+        )
+        while True:
+            try:
+                leader = run(view.next_change(), self._house.clock)
+            except ClientClosed:
+                return
+            yield leader
+
+    def run(self, lead: Callable[[Hold], Result]) -> Result:
+        """Campaign and call `lead(hold)`; lead again after every loss; its result when it returns in office.
+
+        `lead` must look at the hold: nothing can stop a thread. A store that is away is waited for; what
+        `lead` raises ends the run, except LeaseLost. Raises ClientClosed, StoreError (refusals).
+        """
+        while True:
+            try:
+                hold = self.campaign().acquire()
+            except (LeaseLost, StoreUnavailable):
+                self._house.pause()
+                continue
+            try:
+                with hold:
+                    result = lead(hold)
+                return result
+            except LeaseLost:
+                self._house.pause()
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Election {self.resource!r} value={self._candidacy.value!r}>"
+
+
+def _acquire(house: House, ask: Ask, timeout: float | None) -> Hold:
+    hold = run(house.holding(ask, house.patience(checks.timeout(timeout)), Hold), house.clock)
+    if hold is None:
+        raise AcquireTimeout(f"{ask.resource!r} could not be had at once, and the time-out was 0")
+    return hold
+
+
+def _try_acquire(house: House, ask: Ask) -> Hold | None:
+    return run(house.holding(ask, house.patience(None, waits=False), Hold), house.clock)

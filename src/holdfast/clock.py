@@ -1,0 +1,174 @@
+"""Time, injected: the clock deadlines are read from, and the timers that announce them.
+
+Deadlines are absolute readings of `Clock.now()`. The system clock is CLOCK_BOOTTIME where there is
+one, because CLOCK_MONOTONIC stands still while the machine is suspended and a lease does not.
+`VirtualClock` moves only when told to, and runs everything that falls due on the way.
+
+Belief never depends on a timer: timers only announce what a reading of the clock already says.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.signals import Signal
+
+_log = logging.getLogger("holdfast.clock")
+
+
+class Timer:
+    """One call due at one time. `cancel` is idempotent and may come too late."""
+
+    __slots__ = ("cancelled", "due", "run")
+
+    def __init__(self, due: float, run: Callable[[], None]) -> None:
+        self.due = due
+        self.run: Callable[[], None] | None = run
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.run = None  # frees what the callback holds on to long before the timer falls due
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """Seconds since some fixed point; never goes back, counts suspend."""
+
+    def wait(self, signal: Signal, until: float | None) -> bool:
+        """Block until `signal` is set (True) or `until` has come (False)."""
+
+    def schedule(self, due: float, run: Callable[[], None]) -> Timer:
+        """Call `run` once `due` has come, on the clock's own thread: it must not block."""
+
+
+class SystemClock:
+    """Real time. One daemon thread per process runs the timers, and only while there are any."""
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._guard = threading.Condition()  # guards _timers and _thread
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._thread: threading.Thread | None = None
+        self._order = itertools.count()
+
+    if hasattr(time, "CLOCK_BOOTTIME"):
+
+        def now(self) -> float:
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    else:  # macOS: monotonic counts suspend there
+
+        def now(self) -> float:
+            return time.monotonic()
+
+    def wait(self, signal: Signal, until: float | None) -> bool:
+        while not signal.wait(None if until is None else min(max(0.0, until - self.now()), threading.TIMEOUT_MAX)):
+            if until is not None and self.now() >= until:
+                return False
+        return True
+
+    def schedule(self, due: float, run: Callable[[], None]) -> Timer:
+        timer = Timer(due, run)
+        with self._guard:
+            heapq.heappush(self._timers, (due, next(self._order), timer))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-timers", daemon=True)
+                self._thread.start()
+            elif self._timers[0][2] is timer:
+                self._guard.notify()
+        return timer
+
+    def _run(self) -> None:
+        while True:
+            with self._guard:
+                timer = self._next()
+                if timer is None:
+                    self._thread = None
+                    return
+            _call(timer)
+
+    def _next(self) -> Timer | None:
+        while self._timers:
+            due, _, timer = self._timers[0]
+            if timer.cancelled:
+                heapq.heappop(self._timers)
+            elif due <= self.now():
+                heapq.heappop(self._timers)
+                return timer
+            else:
+                self._guard.wait(min(due - self.now(), 3600.0))
+        return None
+
+
+class VirtualClock:
+    """Time that moves only by `advance`. For tests: nothing sleeps, everything due is run in order."""
+
+    def __init__(self, start: float = 1000.0) -> None:
+        self._now = start
+        self._guard = threading.Condition()  # guards _now and _timers
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        return self._now
+
+    def wait(self, signal: Signal, until: float | None) -> bool:
+        wake = threading.Event()
+        signal.add_callback(wake.set)
+        timer = None if until is None else self.schedule(until, wake.set)
+        # No end of its own: in virtual time the test that advances the clock is the end.
+        wake.wait()
+        if timer is not None:
+            timer.cancel()
+        return signal.is_set()
+
+    def schedule(self, due: float, run: Callable[[], None]) -> Timer:
+        timer = Timer(due, run)
+        with self._guard:
+            heapq.heappush(self._timers, (due, next(self._order), timer))
+            late = due <= self._now
+        if late:
+            self.advance(0.0)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Move time on and run what falls due, each at its own time."""
+        goal = self._now + seconds
+        while (timer := self._due(goal)) is not None:
+            _call(timer)
+        self._now = max(self._now, goal)
+
+    def _due(self, goal: float) -> Timer | None:
+        with self._guard:
+            while self._timers and self._timers[0][0] <= goal:
+                due, _, timer = heapq.heappop(self._timers)
+                if not timer.cancelled:
+                    self._now = max(self._now, due)
+                    return timer
+        return None
+
+
+def _call(timer: Timer) -> None:
+    run = timer.run
+    if timer.cancelled or run is None:
+        return
+    try:
+        run()
+    except Exception:  # a timer that fails must not take every other lease's timers with it
+        _log.exception("a holdfast timer failed; please report this")
+
+
+SYSTEM_CLOCK = SystemClock()

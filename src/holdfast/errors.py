@@ -1,0 +1,130 @@
+"""Everything holdfast raises on purpose, as one tree.
+
+    HoldfastError
+    ├── UsageError (ValueError)      your call is wrong; nothing was sent
+    │   ├── InvalidName              a name, namespace or owner that can't be one
+    │   ├── InvalidURL               a scheme, host, option or credential that can't be read
+    │   └── InvalidOption            a ttl, limit, weight, timeout or value out of range
+    ├── AcquireTimeout (TimeoutError)  the turn did not come in time; the ticket has been given up
+    ├── LeaseLost                    the hold or the wait can no longer be proven
+    ├── LineMismatch                 the name is in use with another limit or another kind
+    ├── ClientClosed                 the client was closed, here or under a waiting call
+    ├── ForkedClient                 the client belongs to the parent process
+    └── StoreError                   the store's side
+        ├── StoreUnavailable         no answer in time; the request may or may not have happened
+        ├── StoreRefused             the store understood and said no (quota, limits, corrupt, …)
+        ├── AuthenticationFailed     wrong user or password
+        ├── PermissionDenied         the user may not touch this prefix
+        ├── TLSFailed                the TLS handshake can't succeed with these settings
+        ├── GatewayDisabled          this etcd has no JSON gateway
+        ├── ServerMissing            a needed Python package or server program is not installed
+        └── StoreWentBack            the store lost history: its tokens can't be trusted
+
+Every error answers two questions: `happened` (did the thing that was asked for happen: "no" or
+"unknown") and `retry` (may the same call be made again without harm and with hope).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Happened = Literal["no", "unknown"]
+
+
+class HoldfastError(Exception):
+    """Root of the tree: catch this to catch all that holdfast raises on purpose."""
+
+    happened: ClassVar[Happened] = "no"
+    retry: ClassVar[bool] = False
+
+
+class UsageError(HoldfastError, ValueError):
+    """The call itself is wrong. Nothing was sent; fix the caller."""
+
+
+class InvalidName(UsageError):
+    """A resource name, namespace or owner that can't be used."""
+
+
+class InvalidURL(UsageError):
+    """A connection URL that can't be understood. The message never shows its password."""
+
+
+class InvalidOption(UsageError):
+    """A number or value outside its range: ttl, timeout, limit, weight, value."""
+
+
+class AcquireTimeout(HoldfastError, TimeoutError):
+    """The turn did not come before the caller's deadline. The ticket was withdrawn.
+
+    Where the store could not confirm the withdrawal, a background reaper owns the ticket until it
+    or its lease is gone.
+    """
+
+    retry = True
+
+
+class LeaseLost(HoldfastError):
+    """The hold (or the wait for it) can no longer be proven. Stop the protected work.
+
+    Another client may hold the resource by now. What was done before may be complete; what is
+    still to be done must not be. Acquire again for a new hold with a higher token.
+    """
+
+    happened = "unknown"
+    retry = True
+
+
+class LineMismatch(HoldfastError):
+    """The name is in use with another limit or as another kind of thing. No seat was taken."""
+
+
+class ClientClosed(HoldfastError):
+    """The client was closed. Its holds were given up; connect again for new ones."""
+
+
+class ForkedClient(HoldfastError):
+    """A client or hold of the parent process was used in a forked child. Connect in the child."""
+
+
+class StoreError(HoldfastError):
+    """The store's side of the conversation went wrong."""
+
+
+class StoreUnavailable(StoreError):
+    """No usable answer before the deadline. The request may have reached the store."""
+
+    happened = "unknown"
+    retry = True
+
+
+class StoreRefused(StoreError):
+    """The store understood the request and refused it (quota alarm, limits, corruption, …)."""
+
+
+class AuthenticationFailed(StoreError):
+    """The store does not accept this user and password."""
+
+
+class PermissionDenied(StoreError):
+    """The user is known but may not read or write under this namespace."""
+
+
+class TLSFailed(StoreError):
+    """The TLS handshake can't succeed with these settings."""
+
+
+class GatewayDisabled(StoreError):
+    """This etcd answers, but not on its JSON gateway."""
+
+
+class ServerMissing(StoreError):
+    """A Python package or server program that is needed is not installed."""
+
+
+class StoreWentBack(StoreError):
+    """The store's history is older than, or another than, what this client has already seen.
+
+    It was restored from a snapshot or replaced. Tokens from it could repeat or fall below tokens
+    that are already out, so this client stops for good.
+    """

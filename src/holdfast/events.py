@@ -1,0 +1,115 @@
+"""What happened, in one vocabulary: logs, metrics and your own subscribers all hear the same events.
+
+    entered      a ticket stands in the line
+    acquired     its turn came; a hold was handed out
+    timed_out    the caller's deadline came first; the ticket is being withdrawn
+    abandoned    the wait ended otherwise (cancelled, lost, refused); the ticket is being withdrawn
+    released     a hold was given up
+    suspect      the last renewals went unanswered; the hold is still provable, but not for long
+    renewed      a suspect lease is proven again
+    lost         a hold can't be proven any longer
+    amended      the value of a ticket changed
+    reaped       the reaper withdrew a ticket whose owner could not
+    reap_failed  the reaper could not, yet; it goes on until the lease is gone
+    lease_opened, lease_closed, lease_lost
+    endpoint_failed  an endpoint did not answer; the next one is tried
+
+Emitting costs one attribute look-up when nobody listens. Subscribers run in the emitting thread:
+they must be quick, must not block and must not call back into holdfast.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypedDict, Unpack
+
+logger = logging.getLogger("holdfast")
+
+_LEVELS: Final = {
+    "suspect": logging.WARNING,
+    "lost": logging.WARNING,
+    "lease_lost": logging.WARNING,
+    "reap_failed": logging.WARNING,
+    "endpoint_failed": logging.WARNING,
+    "timed_out": logging.INFO,
+    "acquired": logging.INFO,
+    "released": logging.INFO,
+    "lease_opened": logging.INFO,
+    "lease_closed": logging.INFO,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One transition. `at` is a reading of the client's clock, not of the wall."""
+
+    event: str
+    at: float
+    resource: str | None = None
+    owner: str | None = None
+    lease_id: str | None = None
+    token: int | None = None
+    ttl: float | None = None
+    reason: str | None = None
+    seconds: float | None = None
+    """How long it took: the wait (acquired, timed_out) or the hold (released, lost)."""
+
+
+class Facts(TypedDict, total=False):
+    """The fields of an Event that whoever emits it knows."""
+
+    resource: str
+    owner: str
+    lease_id: str
+    token: int | None
+    ttl: float
+    reason: str | None
+    seconds: float
+
+
+Subscriber = Callable[[Event], None]
+
+
+class Hub:
+    """The subscribers of one client, and a count of each event for `statistics()`."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._subscribers: tuple[Subscriber, ...] = ()
+        self.counts: dict[str, int] = {}
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Hear every event from now on; the returned function ends that."""
+        self._subscribers += (subscriber,)
+
+        def unsubscribe() -> None:
+            self._subscribers = tuple(s for s in self._subscribers if s is not subscriber)
+
+        return unsubscribe
+
+    def emit(self, event: str, **facts: Unpack[Facts]) -> None:
+        """Count the event; tell it to the log and to subscribers if either listens."""
+        self.counts[event] = self.counts.get(event, 0) + 1
+        level = _LEVELS.get(event, logging.DEBUG)
+        logged = logger.isEnabledFor(level)
+        if not logged and not self._subscribers:
+            return
+        happening = Event(event, self._now(), **facts)
+        if logged:
+            _log(level, happening)
+        for subscriber in self._subscribers:
+            try:
+                subscriber(happening)
+            except Exception:  # a metric that fails must not cost anybody their lock
+                logger.exception("a subscriber to holdfast's events failed")
+
+
+def _log(level: int, happening: Event) -> None:
+    """One line for people, the same facts as fields for machines."""
+    fields = {name: getattr(happening, name) for name in Event.__slots__ if getattr(happening, name) is not None}
+    told = " ".join(
+        f"{k}={v!r}" if isinstance(v, str) else f"{k}={v}" for k, v in fields.items() if k not in ("event", "at")
+    )
+    logger.log(level, "%s %s", happening.event, told, extra=fields)

@@ -1,0 +1,278 @@
+"""The hold: what a user gets when the turn has come.
+
+`Holding` is the part both faces share: facts and belief, read without I/O. The faces add `renew`
+and `release`, which talk to the store. A hold has one owner of its state, this object; what the
+lease knows it asks the lease for, at every reading.
+
+    HELD ◀──▶ SUSPECT ──▶ LOST          for good
+      └──────────┴──────▶ RELEASED      for good
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast import checks
+from holdfast.clock import Clock
+from holdfast.errors import ClientClosed, LeaseLost, StoreError
+from holdfast.events import Hub
+from holdfast.forks import generation, refuse_child
+from holdfast.lease import Entry, Lease, LeaseState, Reach, Workers
+from holdfast.limits import OWN_WATCH_AFTER, RETRY_PAUSE_MAX
+from holdfast.signals import Signal
+from holdfast.turn import Amend, Leave, Renew, Steps, Turn
+
+
+class HoldState(enum.Enum):
+    """What the holder may believe right now."""
+
+    HELD = "held"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    RELEASED = "released"
+
+
+_FINAL = (HoldState.LOST, HoldState.RELEASED)
+_OF_LEASE = {
+    LeaseState.HELD: HoldState.HELD,
+    LeaseState.SUSPECT: HoldState.SUSPECT,
+    LeaseState.LOST: HoldState.LOST,
+    LeaseState.CLOSED: HoldState.RELEASED,
+}
+
+
+class House(Protocol):
+    """What a hold needs of the client it came from."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def hub(self) -> Hub: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def request_seconds(self) -> float: ...
+    def deliver(self, call: Callable[[], None]) -> None:
+        """Run a user's callback off our threads."""
+
+
+class Holding:
+    """One admitted ticket and what can be proven about it: the facts both faces show, read without I/O."""
+
+    def __init__(self, turn: Turn, entry: Entry, lease: Lease, house: House) -> None:
+        token = turn.ticket.token
+        if token is None:
+            raise LeaseLost(f"the store showed no token for the ticket of {entry.resource!r}")
+        self._token = token
+        self._loss = Signal()
+        self._entry = entry
+        self._ticket = turn.ticket
+        self._lease = lease
+        self._house = house
+        self._line = turn.line
+        self._born = generation()
+        self._since = house.clock.now()
+        self._guard = threading.RLock()  # guards the step from no end to an end; a signal handler may re-enter
+        self._ended: tuple[HoldState, str] | None = None
+        self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
+        self._own_watch: Signal | None = None
+        self._unsubscribe = lease.on_end(self._lease_changed)
+        self._timer = house.clock.schedule(self._since + OWN_WATCH_AFTER, self._watch_own_ticket)
+        self._emit("acquired", seconds=turn.waited_seconds)
+
+    @property
+    def token(self) -> int:
+        """The fencing token. Grows along the line of this resource, in order of admission."""
+        return self._token
+
+    @property
+    def resource(self) -> str:
+        """The name that is held."""
+        return self._entry.resource
+
+    @property
+    def owner(self) -> str:
+        """Who holds it, as others see it."""
+        return self._entry.owner
+
+    @property
+    def id(self) -> str:
+        """The id of this very ticket."""
+        return self._entry.id
+
+    @property
+    def ttl(self) -> float:
+        """The granted time to live, in seconds. May exceed what was asked for."""
+        return self._lease.ttl
+
+    @property
+    def lease_id(self) -> str:
+        """The store's name for the lease behind it."""
+        return self._lease.id
+
+    @property
+    def value(self) -> str:
+        """The value that others read (elections)."""
+        return self._ticket.value
+
+    @property
+    def state(self) -> HoldState:
+        """What may be believed right now, computed from the clock at this very reading."""
+        if self._born != generation():
+            return HoldState.LOST
+        if self._ended is not None:
+            return self._ended[0]
+        return _OF_LEASE[self._lease.state]
+
+    @property
+    def reason(self) -> str:
+        """Why it was lost; "" while it is not."""
+        if self._ended is not None:
+            return self._ended[1]
+        return "nothing proved it within its time to live" if self.state is HoldState.LOST else ""
+
+    def remaining(self) -> float:
+        """Seconds for which the hold is still proven; 0.0 when it is not. Asks nobody."""
+        return 0.0 if self.state in _FINAL else self._lease.remaining()
+
+    def check(self) -> None:
+        """Raise LeaseLost when the hold can't be proven any longer. Asks nobody."""
+        refuse_child(self._born, f"the hold of {self.resource!r}")
+        state = self.state
+        if state is HoldState.LOST:
+            raise self._lost_error()
+        if state is HoldState.RELEASED:
+            raise LeaseLost(f"the hold of {self.resource!r} (token {self.token}) was released. Acquire again.")
+
+    def on_change(self, callback: Callable[[HoldState], None]) -> None:
+        """Call `callback(state)` on every change from now on, in order, on a thread of its own."""
+        self._callbacks += (callback,)
+
+    def __repr__(self) -> str:
+        return (
+            f"<holdfast.Hold {self.resource!r} token={self.token} {self.state.value} "
+            f"remaining={self.remaining():.1f} owner={self.owner!r}>"
+        )
+
+    def _lost_error(self) -> LeaseLost:
+        return LeaseLost(
+            f"the hold of {self.resource!r} (token {self.token}) can't be proven any longer: {self.reason}. "
+            "Stop the protected work; somebody else may hold it now."
+        )
+
+    # What ends or changes it, as steps for a driver.
+
+    def _giving_up(self) -> Steps[bool]:
+        """Belief ends first, then the ticket goes. True when this call removed it."""
+        refuse_child(self._born, f"the hold of {self.resource!r}")
+        if self.state in _FINAL:
+            self._finish(self.state, self.reason)
+            return False
+        self._finish(HoldState.RELEASED, "")
+        until = self._house.clock.now() + self._house.request_seconds
+        try:
+            gone: bool = yield Leave(self._lease, self._ticket, until)
+        except BaseException:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
+            self._lease.abandon(self._entry)
+            raise
+        return gone
+
+    def _renewing(self) -> Steps[float]:
+        self.check()
+        remaining: float = yield Renew(self._lease, self._house.clock.now() + self._house.request_seconds)
+        self.check()
+        return remaining
+
+    def _amending(self, value: str) -> Steps[None]:
+        self.check()
+        checks.text(value)
+        amended: bool = yield Amend(
+            self._lease, self._ticket, value, self._house.clock.now() + self._house.request_seconds
+        )
+        if not amended:
+            self._finish(HoldState.LOST, "its ticket was removed from the store")
+            self.check()
+        self._ticket = dataclasses.replace(self._ticket, value=value)
+
+    # News.
+
+    def _lease_changed(self, state: LeaseState, reason: str) -> None:
+        if self._ended is not None:
+            return
+        if state in (LeaseState.LOST, LeaseState.CLOSED):
+            self._finish(_OF_LEASE[state], reason)
+            return
+        self._emit("suspect" if state is LeaseState.SUSPECT else "renewed")
+        self._tell(_OF_LEASE[state])
+
+    def _finish(self, state: HoldState, reason: str) -> None:
+        """The end, once. Called from any thread."""
+        with self._guard:
+            if self._ended is not None:
+                return
+            self._ended = (state, reason)
+        self._unsubscribe()
+        self._timer.cancel()
+        if self._own_watch is not None:
+            self._own_watch.close()
+        self._emit(state.value, reason=reason or None, seconds=self._house.clock.now() - self._since)
+        if state is HoldState.LOST:
+            self._loss.set()
+        self._tell(state)
+
+    def _tell(self, state: HoldState) -> None:
+        for callback in self._callbacks:
+            self._house.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
+
+    def _emit(self, event: str, *, reason: str | None = None, seconds: float = 0.0) -> None:
+        self._house.hub.emit(
+            event,
+            resource=self.resource,
+            owner=self.owner,
+            lease_id=self._lease.id,
+            token=self.token,
+            ttl=self._lease.ttl,
+            reason=reason,
+            seconds=seconds,
+        )
+
+    # My own ticket is watched once the hold has lasted a moment: an administrator may remove it, and
+    # short holds should not pay for a watch they outrun.
+
+    def _watch_own_ticket(self) -> None:
+        if self._ended is not None:
+            return
+        signal = self._lease.wait_change(self._line, (self._ticket,), amendments=False)
+        self._own_watch = signal
+        signal.add_callback(lambda: self._look_soon(signal))
+        if self._ended is not None:
+            signal.close()
+
+    def _look_soon(self, signal: Signal) -> None:
+        if self._ended is None:
+            try:
+                self._house.workers.submit(lambda: self._look_at_own_ticket(signal))
+            except ClientClosed:
+                return  # the client's closing has ended this hold
+
+    def _look_at_own_ticket(self, signal: Signal) -> None:
+        signal.close()
+        if self.state in _FINAL:
+            return
+        clock = self._house.clock
+        try:
+            line = self._lease.look(self._ticket, Reach.PREDECESSOR, clock.now() + self._house.request_seconds)
+        except StoreError:  # the lease's own deadline covers a store that stays away
+            self._timer = clock.schedule(clock.now() + RETRY_PAUSE_MAX, self._watch_own_ticket)
+            return
+        except LeaseLost:
+            return  # told through the lease
+        if line.find(self.id) is None:
+            self._finish(HoldState.LOST, "its ticket was removed from the store, by an administrator or with its lease")
+            return
+        self._line = line
+        self._watch_own_ticket()

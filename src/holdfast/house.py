@@ -1,0 +1,171 @@
+"""The house both faces live in: one backend, its leases, its helpers' threads, its clock.
+
+Everything a face does is a generator made here or in a recipe; the face only says which driver
+carries it out. Lifetimes: a house lives as long as its client; a lease from the first need of its
+TTL until it is lost or the house closes; a hold from its turn until it is released or lost.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast import checks
+from holdfast.backends import open_backend
+from holdfast.clock import Clock
+from holdfast.errors import ClientClosed, HoldfastError
+from holdfast.events import Hub
+from holdfast.forks import generation, refuse_child
+from holdfast.hold import Holding
+from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings
+from holdfast.limits import RETRY_PAUSE_MAX, WORKERS_MAX
+from holdfast.names import encode
+from holdfast.options import Options
+from holdfast.recipes.ask import Ask
+from holdfast.signals import Signal
+from holdfast.turn import NeverEntered, Patience, Steps, Turn, take_turn
+
+HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
+_log = logging.getLogger("holdfast")
+
+
+class Helpers:
+    """Daemon threads, made when needed, at most `most`; they carry out what is submitted."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._pool = concurrent.futures.ThreadPoolExecutor(most, thread_name_prefix=name)
+
+    def submit(self, work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+        try:
+            return self._pool.submit(work)
+        except RuntimeError as error:
+            raise ClientClosed("the client is closed") from error
+
+    def close(self) -> None:
+        mine = threading.current_thread().name.startswith(self._name)  # a callback may close its client
+        self._pool.shutdown(wait=not mine)
+
+
+class House:
+    """What one client is made of. Thread-safe."""
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self.options = options
+        self.clock = clock
+        self.hub = Hub(clock.now)
+        self.request_seconds = options.timeout
+        self.workers = Helpers("holdfast-worker", WORKERS_MAX)
+        self._callbacks = Helpers("holdfast-callback", 1)
+        self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.workers))
+        self._born = generation()
+        self._guard = threading.RLock()  # guards _leases
+        self._leases: dict[float, Lease] = {}
+        self._closing = Signal()
+
+    @property
+    def closing(self) -> Signal:
+        """Set when the client is being closed."""
+        return self._closing
+
+    @property
+    def store(self) -> str:
+        """The store's name for messages."""
+        return self._backend.name
+
+    def lease(self, ttl: float) -> Lease:
+        """The living lease of this TTL; a new one where there is none or it has ended."""
+        refuse_child(self._born, "the client")
+        with self._guard:
+            if self._closing.is_set():
+                raise ClientClosed(f"the client of {self.store} is closed; connect again")
+            lease = self._leases.get(ttl)
+            if lease is None or lease.state in (LeaseState.LOST, LeaseState.CLOSED):
+                lease = self._leases[ttl] = self._backend.open(ttl)
+            return lease
+
+    def patience(self, timeout: float | None, *, waits: bool = True) -> Patience:
+        """The caller's time-out, turned into a deadline once."""
+        if timeout == 0:
+            return Patience(None, self.request_seconds, waits=False)
+        return Patience(None if timeout is None else self.clock.now() + timeout, self.request_seconds, waits)
+
+    def who(self, name: str, ttl: float | None) -> tuple[str, float, str]:
+        """What every recipe needs, checked: the name, the TTL to ask for, and the owner to show."""
+        encode(name)
+        return name, self.options.ttl if ttl is None else checks.ttl(ttl), self.options.owner
+
+    def pause(self) -> None:
+        """Between two tries of something that failed for a while; ends early when the client is closed."""
+        self.clock.wait(self._closing, self.clock.now() + RETRY_PAUSE_MAX)
+
+    def request_until(self) -> float:
+        return self.clock.now() + self.request_seconds
+
+    def holding(
+        self, ask: Ask, patience: Patience, make: Callable[[Turn, Entry, Lease, House], HoldOfFace]
+    ) -> Steps[HoldOfFace | None]:
+        """Wait for a turn and `make` the face's hold of it; None where it is not at once and `patience.waits` is false."""
+        lease, entry = self.lease(ask.ttl), ask.entry()
+        try:
+            turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)
+        except NeverEntered:
+            # The lease had died unnoticed since its last use (a suspended machine, a lost server). No
+            # place in any line was lost with it, so one new lease may try.
+            lease, entry = self.lease(ask.ttl), ask.entry()
+            turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)
+        return None if turn is None else make(turn, entry, lease, self)
+
+    def deliver(self, call: Callable[[], None]) -> None:
+        """Run a user's callback on a thread of its own: it may block, and may call us back."""
+        try:
+            self._callbacks.submit(lambda: _guarded(call))
+        except ClientClosed:
+            call_soon = threading.Thread(target=_guarded, args=(call,), name="holdfast-last-callback", daemon=True)
+            call_soon.start()
+
+    def statistics(self) -> dict[str, object]:
+        with self._guard:
+            leases = list(self._leases.values())
+        return {
+            "store": self.store,
+            "leases": [
+                {"id": lease.id, "ttl": lease.ttl, "state": lease.state.value, "remaining": lease.remaining()}
+                for lease in leases
+            ],
+            "events": dict(self.hub.counts),
+            "backend": self._backend.statistics(),
+        }
+
+    def close(self) -> None:
+        """Give up every hold at once and every thread and socket after. Idempotent, bounded."""
+        if self._born != generation():
+            return  # the parent's: nothing here is ours to close
+        with self._guard:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+            leases = list(self._leases.values())
+        until = self.request_until()
+        for lease in leases:
+            try:
+                lease.close(until)
+            except HoldfastError as error:  # its TTL ends it; the rest must be closed all the same
+                _log.warning("a lease of %s could not be closed: %s", self.store, error)
+        self._backend.close()
+        self.workers.close()
+        self._callbacks.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closing.is_set() else "open"
+        return f"{self.options.display} {state} owner={self.options.owner!r}"
+
+
+def _guarded(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:  # a user's callback: its failure is theirs to see, not ours to die of
+        _log.exception("an on_change callback failed")

@@ -1,0 +1,221 @@
+"""THE CORE: a lease is a promise with an end; a line is the tickets of one resource.
+
+A `Backend` opens leases. A `Lease` puts tickets into lines and takes them out. Everything a user
+sees (locks, semaphores, elections) is a rule over a line; everything a store must do is below.
+Adding a recipe changes no backend, and adding a backend changes no recipe.
+
+The laws every backend keeps. The conformance suite has one test for each:
+
+Safety
+ 1. Two tickets that exclude each other are never both held as far as their holders can tell.
+ 2. A lease's deadline is the clock read *before* the request that proved it was sent, plus the
+    *granted* TTL, less a margin for drift. Only an answer that proves the lease extends it. Expiry
+    needs no network, no thread and no callback.
+ 3. "Acquired" is said only while my ticket is seen in the line, under my lease, deadline ahead.
+ 4. Tokens strictly grow along a line; a store that went back stops the client.
+ 5. Every removal names the ticket by its token: nobody else's ticket can be hit.
+ 6. Every retry of a lost answer finds what the first try did, by the ticket's id.
+Liveness
+ 7. Every way out of a wait removes the ticket, or leaves it to the reaper until it or its lease is gone.
+ 8. One deadline per call, over all its steps and retries.
+ 9. First come, first served.
+10. Nothing grows with the number of waiters but the line itself.
+11. A watch that ends without an event is a reason to look, never a success.
+12. After the last ticket nothing is left in the store.
+Life in a process
+13. Two threads, tasks or objects exclude each other like two processes.
+14. A forked child holds nothing.
+15. Every loss is told: state, signal, callback, exception, event.
+16. A clean exit gives up at once; a crash by TTL.
+"""
+
+from __future__ import annotations
+
+import enum
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.clock import Clock
+from holdfast.events import Hub
+from holdfast.signals import Signal
+
+
+class LeaseState(enum.Enum):
+    """HELD and SUSPECT alternate; LOST and CLOSED are for good."""
+
+    HELD = "held"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+class Mode(enum.Enum):
+    """How a ticket stands in its line."""
+
+    EXCLUSIVE = "exclusive"
+    READ = "read"
+    SEAT = "seat"
+
+
+class Reach(enum.Enum):
+    """How much of the line ahead of a ticket its rule needs to see."""
+
+    PREDECESSOR = "predecessor"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is asked for: a place in the line of `resource`. The id is made before the first send."""
+
+    resource: str
+    owner: str
+    mode: Mode = Mode.EXCLUSIVE
+    weight: int = 1
+    limit: int = 1
+    value: str = ""
+    reach: Reach = Reach.PREDECESSOR
+    id: str = field(default_factory=lambda: secrets.token_hex(10))
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One place in a line, alive only as long as its lease.
+
+    Order in `Line.tickets` is the store's order. `token` and `owner` are None where seeing the line
+    did not tell them (ZooKeeper lists names only) or where the ticket is foreign; my own ticket
+    always has its token.
+    """
+
+    resource: str
+    id: str
+    key: str
+    """Where the store keeps it: a driver's business, opaque to everybody else."""
+    token: int | None
+    mode: Mode = Mode.EXCLUSIVE
+    weight: int = 1
+    limit: int = 1
+    owner: str | None = None
+    value: str = ""
+    lease_id: str = ""
+    created_at: float | None = None
+    """Wall-clock seconds at the owner, for people to read. Never compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The tickets of one resource at one moment, in the store's own order.
+
+    With `Reach.PREDECESSOR` only the asker's ticket and the one before it need be present.
+    """
+
+    resource: str
+    tickets: tuple[Ticket, ...]
+    revision: int
+
+    def position(self, ticket_id: str) -> int | None:
+        """Where the ticket stands in `tickets`, or None when it is gone."""
+        for index in range(len(self.tickets) - 1, -1, -1):
+            if self.tickets[index].id == ticket_id:
+                return index
+        return None
+
+    def find(self, ticket_id: str) -> Ticket | None:
+        index = self.position(ticket_id)
+        return None if index is None else self.tickets[index]
+
+
+class Lease(Protocol):
+    """Proof of life of this client at one store; what every ticket of it lives by.
+
+    Verbs that talk to the store block for no longer than `until` and raise from the error tree.
+    All of them may be called from any thread, at the same time.
+    """
+
+    @property
+    def id(self) -> str:
+        """The store's name for the lease; "" before it was granted."""
+
+    @property
+    def ttl(self) -> float:
+        """The granted time to live in seconds; the asked one before anything was granted."""
+
+    @property
+    def state(self) -> LeaseState:
+        """Computed from the clock at every reading."""
+
+    def remaining(self) -> float:
+        """Seconds for which the lease is still proven; 0.0 when it is not. Asks nobody."""
+
+    def enter(self, entry: Entry, until: float) -> Line:
+        """Put a ticket at the end of the line and return the line with it, in one round trip.
+
+        Idempotent by `entry.id`.
+        """
+
+    def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
+        """The line up to `ticket`, decided by the store's quorum; without it when it is gone."""
+
+    def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
+        """The whole line (or its first `front` tickets) with owners, values and tokens."""
+
+    def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
+        """A signal set when one of `tickets` has left since `line` was read (or was amended).
+
+        It may be set early and for nothing; it never misses. It is also set when the lease ends
+        and when the watch behind it does. With no tickets: any change of the line. Close it after use.
+        """
+
+    def amend(self, ticket: Ticket, value: str, until: float) -> bool:
+        """Change the ticket's value if that very ticket still stands; False when it is gone."""
+
+    def leave(self, ticket: Ticket, until: float) -> bool:
+        """Remove that very ticket. False when it was gone already."""
+
+    def abandon(self, entry: Entry) -> None:
+        """Leave what became of `entry` to the reaper. Returns at once, never raises."""
+
+    def renew(self, until: float) -> float:
+        """Prove the lease now; the new `remaining()`. Raises LeaseLost when it is gone."""
+
+    def on_end(self, told: Callable[[LeaseState, str], None]) -> Callable[[], None]:
+        """Tell of every change of state with its reason; the returned function stops that."""
+
+    def close(self, until: float) -> None:
+        """End the lease at the store: all of its tickets go at once."""
+
+
+class Backend(Protocol):
+    """One store and how to reach it."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages, with endpoints, without credentials."""
+
+    def open(self, ttl: float) -> Lease:
+        """A lease of `ttl` seconds. Talks to nobody yet: the first verb does."""
+
+    def statistics(self) -> dict[str, object]:
+        """Numbers for operators."""
+
+    def close(self) -> None:
+        """Give back sockets and threads. Leases are closed before."""
+
+
+class Workers(Protocol):
+    """Background threads, bounded: for the reaper, for asyncio's requests."""
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        """Run `work` soon. Raises ClientClosed after the client was closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the house lends to a backend."""
+
+    clock: Clock
+    hub: Hub
+    workers: Workers

@@ -1,0 +1,36 @@
+"""The bounds of the house, in one place. Durations are seconds; other units end the name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAME_BYTES_MAX: Final = 512
+NAMESPACE_BYTES_MAX: Final = 512
+OWNER_BYTES_MAX: Final = 256
+VALUE_BYTES_MAX: Final = 64 * 1024
+
+TTL_DEFAULT: Final = 15.0
+TTL_MIN: Final = 0.05
+TTL_MAX: Final = 86_400.0
+SEATS_MAX: Final = 1_000_000
+
+REQUEST_TIMEOUT_DEFAULT: Final = 5.0
+"""How long one exchange with the store may take, retries and failover included."""
+
+LEAVE_GRACE: Final = 0.4
+"""How long a call that has already failed may still spend on withdrawing its ticket itself."""
+
+FATE_WINDOW: Final = 10.0
+"""After this long no server can still carry out a request whose answer was lost."""
+
+OWN_WATCH_AFTER: Final = 0.25
+"""A hold older than this has its own ticket watched, to hear of an administrator's removal."""
+
+WORKERS_MAX: Final = 4
+"""Threads that carry out asyncio's requests and the reaper's, per client."""
+
+CONNECTIONS_MAX: Final = 16
+"""HTTP connections to etcd at one time, per client."""
+
+RETRY_PAUSE_FIRST: Final = 0.02
+RETRY_PAUSE_MAX: Final = 0.5

@@ -1,0 +1,171 @@
+"""How to reach a store: one URL, or the same as keyword arguments, or HOLDFAST_URL.
+
+    etcd://user:password@10.0.0.1:2379,10.0.0.2:2379/billing?ttl=15&timeout=5&ca=/etc/ca.pem
+    zookeeper://10.0.0.1,10.0.0.2/billing?tick=2
+    memory://anything/billing
+
+The path is the namespace. Options: `ttl`, `timeout`, `owner`, `tls`, `ca`, `cert`, `key`, and `tick` for
+ZooKeeper. A keyword argument wins over the same option in the URL. The password is never shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast import checks
+from holdfast.errors import InvalidOption, InvalidURL
+from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT
+from holdfast.names import checked_owner, namespace_path
+
+ENVIRONMENT_VARIABLE: Final = "HOLDFAST_URL"
+_PORTS: Final = {"etcd": 2379, "zookeeper": 2181, "memory": 0}
+_HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, zookeeper://… or memory://NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A checked connection. `repr` shows everything but the password."""
+
+    scheme: str
+    endpoints: tuple[tuple[str, int], ...]
+    namespace: str
+    owner: str
+    ttl: float = TTL_DEFAULT
+    timeout: float = REQUEST_TIMEOUT_DEFAULT
+    tls: bool = False
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tick: float | None = None
+
+    @property
+    def display(self) -> str:
+        """The store in one word for messages: no credentials."""
+        hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" if p else h for h, p in self.endpoints)
+        return f"{self.scheme}://{hosts}/{self.namespace}"
+
+
+_KNOWN: Final = {f.name for f in fields(Options)} - {"scheme", "endpoints"}
+_IN_QUERY: Final = _KNOWN - {"user", "password", "namespace"}
+
+
+def parse(url: str | None, given: Mapping[str, object]) -> Options:
+    """Read `url` (or HOLDFAST_URL) and keyword arguments. Raises InvalidURL, InvalidOption or InvalidName."""
+    text = url if url is not None else os.environ.get(ENVIRONMENT_VARIABLE)
+    if not text:
+        raise InvalidURL(f"no store to connect to: pass a URL or set {ENVIRONMENT_VARIABLE}; {_HINT}")
+    if not isinstance(text, str):
+        raise InvalidURL(f"a URL is a str, not {type(text).__name__}; {_HINT}")
+    unknown = sorted(given.keys() - _KNOWN)
+    if unknown:
+        raise InvalidOption(f"unknown option {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}")
+    raw = {**_from_url(text), **{k: v for k, v in given.items() if v is not None}}
+    return _checked(raw)
+
+
+def _from_url(text: str) -> dict[str, object]:
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in _PORTS:
+        shown = scheme if separator else "no scheme"
+        raise InvalidURL(f"unknown scheme in the URL ({shown!r}); {_HINT}")
+    if any(c.isspace() or ord(c) < 32 for c in rest):
+        raise InvalidURL(f"the URL has white space or control characters in it; percent-encode them. {_HINT}")
+    parts = urlsplit("//" + rest)
+    if parts.fragment:
+        raise InvalidURL("the URL has a '#' in it; percent-encode it as %23")
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    found: dict[str, object] = {
+        "scheme": scheme,
+        "endpoints": _endpoints(hosts, scheme),
+        "namespace": unquote(parts.path),
+    }
+    if userinfo:
+        user, _, password = userinfo.partition(":")
+        found |= {"user": unquote(user), "password": unquote(password)}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in _IN_QUERY:
+            raise InvalidURL(f"unknown option {name!r} in the URL; known are {', '.join(sorted(_IN_QUERY))}")
+        found[name] = value
+    return found
+
+
+def _endpoints(hosts: str, scheme: str) -> tuple[tuple[str, int], ...]:
+    if scheme == "memory":
+        return ((hosts or "default", 0),)
+    if not hosts:
+        raise InvalidURL(f"the URL names no host; {_HINT}")
+    return tuple(_endpoint(host, _PORTS[scheme]) for host in hosts.split(","))
+
+
+def _endpoint(text: str, default_port: int) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidURL(f"can't read the endpoint {text!r}: {error}; write HOST:PORT") from error
+    if not host or port == 0:
+        raise InvalidURL(f"can't read the endpoint {text!r}; write HOST:PORT")
+    return host, port or default_port
+
+
+def _checked(raw: dict[str, object]) -> Options:
+    user, password = _text(raw, "user"), _text(raw, "password")
+    if password is not None and not user:
+        raise InvalidOption("a password without a user; give both")
+    ca, cert, key = _text(raw, "ca"), _text(raw, "cert"), _text(raw, "key")
+    if (cert is None) != (key is None):
+        raise InvalidOption("cert and key go together: give both or neither")
+    for path in (ca, cert, key):
+        if path is not None and not os.path.isfile(path):
+            raise InvalidOption(f"no such file: {path!r} (of ca, cert or key)")
+    tick = raw.get("tick")
+    scheme, endpoints = raw["scheme"], raw["endpoints"]
+    if not isinstance(scheme, str) or not isinstance(endpoints, tuple):
+        raise InvalidURL(_HINT)
+    return Options(
+        scheme=scheme,
+        endpoints=endpoints,
+        namespace=namespace_path(_text(raw, "namespace") or ""),
+        owner=checked_owner(_text(raw, "owner")),
+        ttl=checks.ttl(_number(raw.get("ttl", TTL_DEFAULT), "ttl")),
+        timeout=checks.seconds(_number(raw.get("timeout", REQUEST_TIMEOUT_DEFAULT), "timeout"), "timeout", least=0.05),
+        tls=_flag(raw.get("tls", "")) or ca is not None or cert is not None,
+        ca=ca,
+        cert=cert,
+        key=key,
+        user=user,
+        password=password,
+        tick=None if tick is None else checks.seconds(_number(tick, "tick"), "tick", least=0.001),
+    )
+
+
+def _text(raw: Mapping[str, object], name: str) -> str | None:
+    value = raw.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidOption(f"{name} must be a str, not {type(value).__name__}")
+    return value
+
+
+def _number(value: object, name: str) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError as error:
+        raise InvalidOption(f"{name} must be a number of seconds, not {value!r}") from error
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("1", "true", "yes"):
+        return True
+    if value in ("", "0", "false", "no"):
+        return False
+    raise InvalidOption(f"tls must be true or false, not {value!r}")

@@ -1,0 +1,40 @@
+"""One retry policy for all stores: go on until it works, the store says no, or the deadline has come.
+
+Only for requests that may be sent twice: every request of holdfast is one (law 6). The usual case,
+a first try that works, pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
+from holdfast.limits import RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX
+from holdfast.signals import Signal
+
+Outcome = TypeVar("Outcome")
+
+
+def persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outcome:
+    """What `attempt` returns, tried again after each StoreUnavailable until `until`, with growing pauses."""
+    try:
+        return attempt()
+    except StoreUnavailable:
+        if clock.now() >= until:
+            raise
+    import tenacity  # not before it is needed: it would be half of holdfast's import time
+
+    def pause(seconds: float) -> None:
+        clock.wait(Signal(), min(until, clock.now() + seconds))
+
+    policy = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(StoreUnavailable),
+        wait=tenacity.wait_random_exponential(multiplier=RETRY_PAUSE_FIRST, max=RETRY_PAUSE_MAX),
+        stop=lambda _: clock.now() >= until,
+        sleep=pause,
+        reraise=True,
+    )
+    pause(RETRY_PAUSE_FIRST)
+    return policy(attempt)

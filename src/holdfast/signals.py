@@ -1,0 +1,50 @@
+"""Signal: a one-shot event that threads, tasks and callbacks can all wait for.
+
+It wakes; it never decides. Whoever wakes looks again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Signal:
+    """Set once, stays set. Callbacks run in the setting thread and must not block."""
+
+    __slots__ = ("_callbacks", "_event", "_on_close")
+
+    def __init__(self, on_close: Callable[[], None] | None = None) -> None:
+        self._event = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self._on_close = on_close
+
+    def set(self) -> None:
+        """Wake everybody. A second call does nothing."""
+        self._event.set()
+        # pop() is atomic, so a callback added meanwhile runs exactly once, here or in add_callback
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return
+            callback()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block for at most `timeout` seconds of real time; True when set."""
+        return self._event.wait(timeout)
+
+    def add_callback(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once the signal is set, or now if it already is."""
+        self._callbacks.append(callback)
+        if self._event.is_set():
+            self.set()
+
+    def close(self) -> None:
+        """Nobody waits any longer: give back what keeps the signal alive (a watch, say)."""
+        if self._on_close is not None:
+            self._on_close()
+            self._on_close = None

@@ -1,0 +1,271 @@
+"""The turn: the only waiting loop. It waits until a ticket's turn has come, for every recipe.
+
+It is a generator that decides and does no I/O: it yields a step, a driver carries the step out and
+sends the outcome back. So one loop serves threads and asyncio, and a thousand waiters in one
+process are a thousand small generators, not a thousand threads.
+
+    enter ─▶ my turn? ──yes──▶ (announce) ─▶ the ticket
+                │ no
+                ▼
+              wait for what blocks me ─▶ look ─▶ my turn? …
+
+Every way out that is not the ticket withdraws it: at once where the store answers, through the
+lease's reaper where it does not or where the wait was cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, LineMismatch, StoreError, StoreUnavailable
+from holdfast.events import Hub
+from holdfast.lease import Entry, Lease, LeaseState, Line, Reach, Ticket
+from holdfast.limits import LEAVE_GRACE
+from holdfast.signals import Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Blockers:
+    """The tickets whose change may admit me; empty when it is my turn."""
+
+    tickets: tuple[Ticket, ...] = ()
+    amendments: bool = False
+    """An amended ticket is news too, not only one that left."""
+
+    def __bool__(self) -> bool:
+        return bool(self.tickets)
+
+
+class Rule(Protocol):
+    """A recipe, as one pure function over the line."""
+
+    @property
+    def reach(self) -> Reach:
+        """How much of the line the rule needs to see."""
+
+    @property
+    def announces(self) -> bool:
+        """A ticket that had to wait amends itself when admitted, to wake its successor."""
+
+    def blockers(self, line: Line, me: Ticket) -> Blockers:
+        """Who has to go before me. Raises LineMismatch where I can't stand in this line."""
+
+
+# The steps. A driver carries each out; `perform` in drivers.py says how.
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    lease: Lease
+    entry: Entry
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    lease: Lease
+    ticket: Ticket
+    reach: Reach
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    lease: Lease
+    resource: str
+    until: float
+    front: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    signal: Signal
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    lease: Lease
+    ticket: Ticket
+    value: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    lease: Lease
+    ticket: Ticket
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    lease: Lease
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    lease: Lease
+    entry: Entry
+
+
+Step: TypeAlias = Enter | Look | Survey | Await | Amend | Leave | Renew | Abandon
+Outcome = TypeVar("Outcome")
+# What a driver sends back depends on the step; each `yield` below states the type it expects.
+Steps: TypeAlias = Generator[Step, Any, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a call may take. Absolute: it travels through all steps and retries unchanged."""
+
+    until: float | None
+    """The caller's deadline; None for as long as the lease lives."""
+    request_seconds: float
+    """How long one exchange with the store may take."""
+    waits: bool = True
+    """False: don't stand in line, give up unless it is my turn at once."""
+
+    def request_until(self, now: float) -> float:
+        return _sooner(now + self.request_seconds, self.until)
+
+
+class NeverEntered(LeaseLost):
+    """The lease had ended before the ticket stood in the line: a new lease may try at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What came of it: my ticket and the line in which its turn had come."""
+
+    ticket: Ticket
+    line: Line
+    waited_seconds: float
+
+
+def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock: Clock, hub: Hub) -> Steps[Turn | None]:
+    """Enter the line and wait for my turn. None when it is not at once and `patience.waits` is false.
+
+    Raises AcquireTimeout, LeaseLost, LineMismatch or a StoreError; the ticket is withdrawn then.
+    """
+    started = clock.now()
+    me: Ticket | None = None
+    waited = False
+    try:
+        line = yield from _enter(lease, entry, patience.request_until(started))
+        me = _mine(line, entry, lease)
+        hub.emit(
+            "entered", resource=entry.resource, owner=entry.owner, lease_id=lease.id, token=me.token, ttl=lease.ttl
+        )
+        while blockers := rule.blockers(line, me):
+            if not patience.waits:
+                yield from _withdraw(lease, entry, me, clock)
+                return None
+            waited = True
+            yield from _wait_for(blockers, line, entry, lease, patience)
+            line = yield from _look_again(me, rule, entry, lease, patience, clock)
+            me = _mine(line, entry, lease)
+        if waited and rule.announces:
+            yield Amend(lease, me, entry.value, patience.request_until(clock.now()))
+        _refuse_dead(lease, entry)
+        return Turn(me, line, clock.now() - started)
+    except (AcquireTimeout, LineMismatch) as error:
+        event = "timed_out" if isinstance(error, AcquireTimeout) else "abandoned"
+        hub.emit(event, resource=entry.resource, owner=entry.owner, seconds=clock.now() - started)
+        yield from _withdraw(lease, entry, me, clock)
+        raise
+    except GeneratorExit:  # dropped by its driver without a word: nobody carries out a step any more
+        lease.abandon(entry)
+        raise
+    except BaseException as error:  # cancelled, interrupted, lost, unreachable: leave no orphan behind
+        hub.emit("abandoned", resource=entry.resource, owner=entry.owner, reason=type(error).__name__)
+        yield Abandon(lease, entry)
+        raise
+
+
+def _enter(lease: Lease, entry: Entry, until: float) -> Steps[Line]:
+    try:
+        line: Line = yield Enter(lease, entry, until)
+    except LeaseLost as error:
+        raise NeverEntered(str(error)) from error
+    return line
+
+
+def _wait_for(blockers: Blockers, line: Line, entry: Entry, lease: Lease, patience: Patience) -> Steps[None]:
+    signal = lease.wait_change(line, blockers.tickets, amendments=blockers.amendments)
+    try:
+        woken: bool = yield Await(signal, patience.until)
+    finally:
+        signal.close()
+    _refuse_dead(lease, entry)
+    if not woken:
+        raise AcquireTimeout(_out_of_time(blockers, line, entry))
+
+
+def _look_again(me: Ticket, rule: Rule, entry: Entry, lease: Lease, patience: Patience, clock: Clock) -> Steps[Line]:
+    """The line as it is now. A waiter outlives a store's absence for as long as its lease is proven."""
+    now = clock.now()
+    until = _sooner(now + max(patience.request_seconds, lease.remaining()), patience.until)
+    try:
+        line: Line = yield Look(lease, me, rule.reach, until)
+    except StoreUnavailable as error:
+        _refuse_dead(lease, entry)
+        if patience.until is not None and clock.now() >= patience.until:
+            raise AcquireTimeout(
+                f"the turn for {entry.resource!r} had not come in time, and the store was silent at the end: {error}"
+            ) from error
+        raise
+    return line
+
+
+def _withdraw(lease: Lease, entry: Entry, me: Ticket | None, clock: Clock) -> Steps[None]:
+    """Leave the line now if the store answers at once; let the reaper do it otherwise."""
+    if me is None:
+        yield Abandon(lease, entry)
+        return
+    try:
+        yield Leave(lease, me, clock.now() + LEAVE_GRACE)
+    except StoreError:
+        yield Abandon(lease, entry)
+    except BaseException:
+        yield Abandon(lease, entry)
+        raise
+
+
+def _mine(line: Line, entry: Entry, lease: Lease) -> Ticket:
+    """My ticket in the line, or LeaseLost: law 3."""
+    _refuse_dead(lease, entry)
+    me = line.find(entry.id)
+    if me is None:
+        raise LeaseLost(
+            f"the place in the line of {entry.resource!r} is gone: the lease ended at the store, or somebody removed "
+            "the ticket. Acquire again."
+        )
+    return me
+
+
+def _refuse_dead(lease: Lease, entry: Entry) -> None:
+    if lease.state is LeaseState.CLOSED:
+        raise ClientClosed(f"the client was closed while waiting for {entry.resource!r}")
+    if lease.state is LeaseState.LOST:
+        raise LeaseLost(
+            f"the lease ended while waiting for {entry.resource!r}: nothing proved it within its {lease.ttl:g} s. "
+            "The place in the line is lost; acquire again."
+        )
+
+
+def _out_of_time(blockers: Blockers, line: Line, entry: Entry) -> str:
+    ahead = line.position(entry.id) or 0
+    owner = blockers.tickets[-1].owner
+    told = f"at least {ahead} ticket{'s' if ahead != 1 else ''} stood ahead"
+    return f"the turn for {entry.resource!r} did not come in time; {told}" + (
+        f", the next of them of {owner!r}" if owner else ""
+    )
+
+
+def _sooner(a: float, b: float | None) -> float:
+    return a if b is None else min(a, b)
