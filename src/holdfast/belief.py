@@ -74,14 +74,17 @@ class Belief:
             return 0.0
         return max(0.0, self._deadline - self._clock.now())
 
-    def prove(self, sent: float, lifetime: float) -> bool:
-        """An answer proved the lease for `lifetime` seconds from `sent`. False: too late, it has ended."""
+    def prove(self, sent: float, lifetime: float, *, lag: float = 0.0) -> bool:
+        """An answer proved the lease for `lifetime` seconds from `sent`. False: too late, it has ended.
+
+        `lag` is how old a proof already is, at best, when it arrives.
+        """
         with self._guard:
             if self.state in (LeaseState.LOST, LeaseState.CLOSED):
                 self._announce()
                 return False
             self._deadline = max(self._deadline or 0.0, sent + lifetime)
-            self._suspect_below = lifetime * SUSPECT_BELOW
+            self._suspect_below = (lifetime - lag) * SUSPECT_BELOW
             self._announce()
             return self._ended is None
 

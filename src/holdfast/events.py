@@ -12,6 +12,7 @@
     reaped       the reaper withdrew a ticket whose owner could not
     reap_failed  the reaper could not, yet; it goes on until the lease is gone
     lease_opened, lease_closed, lease_lost
+    renewal_failed  one renewal went unanswered; the next one follows soon
     endpoint_failed  an endpoint did not answer; the next one is tried
 
 Emitting costs one attribute look-up when nobody listens. Subscribers run in the emitting thread:

@@ -103,6 +103,8 @@ class Ticket:
     lease_id: str = ""
     created_at: float | None = None
     """Wall-clock seconds at the owner, for people to read. Never compared."""
+    version: int | None = None
+    """How often it was amended, where the store counts that and told it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ class Signal:
 
     __slots__ = ("_callbacks", "_event", "_on_close")
 
-    def __init__(self, on_close: Callable[[], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._event = threading.Event()
         self._callbacks: list[Callable[[], None]] = []
-        self._on_close = on_close
+        self._on_close: Callable[[], None] | None = None
 
     def set(self) -> None:
         """Wake everybody. A second call does nothing."""
@@ -43,8 +43,12 @@ class Signal:
         if self._event.is_set():
             self.set()
 
+    def on_close(self, give_back: Callable[[], None]) -> None:
+        """What keeps the signal alive (a watch, say) and how to give it back."""
+        self._on_close = give_back
+
     def close(self) -> None:
-        """Nobody waits any longer: give back what keeps the signal alive (a watch, say)."""
-        if self._on_close is not None:
-            self._on_close()
-            self._on_close = None
+        """Nobody waits any longer. Idempotent."""
+        give_back, self._on_close = self._on_close, None
+        if give_back is not None:
+            give_back()

@@ -319,7 +319,8 @@ class MemoryLease:
             self._store.unwatch(path, signal)
             self._belief.drop_wait(signal)
 
-        signal = Signal(stop)
+        signal = Signal()
+        signal.on_close(stop)
         self._belief.add_wait(signal)
         self._store.watch(path, line, [t.id for t in tickets], amendments, signal)
         return signal

@@ -1,0 +1,324 @@
+"""The HTTP session given to etcd3gw: lean connections, several endpoints, TLS, user tokens.
+
+etcd3gw knows one host and no users, and its own session is `requests`, which costs more than the
+store does. This one speaks through urllib3's connections directly. One endpoint is current at a time;
+whoever finds that it does not answer moves everybody (the watch too) on to the next.
+
+Every failure leaves here as an error of holdfast's tree. One `post` is one try: retries are the
+caller's, because only the caller knows what a retry means.
+"""
+
+from __future__ import annotations
+
+import collections
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError
+
+from holdfast.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    GatewayDisabled,
+    PermissionDenied,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TLSFailed,
+)
+from holdfast.lease import Surroundings
+from holdfast.limits import CONNECTIONS_MAX
+from holdfast.options import Options
+
+_IDLE_MAX: Final = 4
+_ATTEMPT_LEAST: Final = 0.05
+_UNAVAILABLE: Final = (4, 8, 10, 14)  # gRPC: deadline exceeded, exhausted, aborted, unavailable
+
+
+class LeaseGone(Exception):
+    """The store does not know the lease (any more). Never leaves the etcd backend."""
+
+
+class StaleAuth(Exception):
+    """The store does not accept the user's token (any more): ask for a new one. Never leaves the session."""
+
+
+class Answer:
+    """As much of a `requests` response as etcd3gw looks at."""
+
+    __slots__ = ("content", "reason", "status_code")
+
+    def __init__(self, status_code: int, reason: str, content: bytes) -> None:
+        self.status_code = status_code
+        self.reason = reason
+        self.content = content
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+    def json(self) -> Any:  # Any: JSON
+        return json.loads(self.content)
+
+
+class Session:
+    """Connections to one cluster. Thread-safe."""
+
+    def __init__(self, options: Options, around: Surroundings) -> None:
+        self._options = options
+        self._around = around
+        self._tls = tls_context(options) if options.tls else None
+        self._guard = threading.RLock()  # guards _current, generation, _idle, _token and _closed
+        self._current = 0
+        self.generation = 0
+        self._idle: collections.deque[HTTPConnection] = collections.deque()
+        self._slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._token: str | None = None
+        self._closed = False
+        self.on_move: Callable[[], None] = lambda: None
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The current endpoint."""
+        return self._options.endpoints[self._current]
+
+    @property
+    def needs_user(self) -> bool:
+        return self._options.user is not None
+
+    def post(self, url: str, *, until: float, data: Any = None, json: Any = None, timeout: object = None) -> Answer:
+        """One try, one answer; signed in where there is a user. The name and shape are what etcd3gw calls."""
+        path = url[url.index("/", url.index("//") + 2) :]
+        body = data if data is not None else _dumps(json)
+        if not self.needs_user:
+            return self._exchange(path, body, until, None)
+        try:
+            return self._exchange(path, body, until, self.token(until))
+        except StaleAuth:
+            self.forget_token()
+        try:
+            return self._exchange(path, body, until, self.token(until))
+        except StaleAuth as error:
+            raise StoreUnavailable(f"{self._options.display} refuses a fresh token: {error}") from error
+
+    def get(self, url: str, timeout: object = None) -> Answer:
+        """What etcd3gw would discover versions with; holdfast names the API path itself."""
+        raise StoreRefused(f"nothing asks etcd for {url}")
+
+    def token(self, until: float) -> str:
+        """The user's token; asked for where there is none."""
+        token = self._token
+        if token is None:
+            credentials = _dumps({"name": self._options.user, "password": self._options.password or ""})
+            answer = self._exchange("/v3/auth/authenticate", credentials, until, None)
+            token = self._token = str(answer.json()["token"])
+        return token
+
+    def forget_token(self) -> None:
+        self._token = None
+
+    def move_on(self, endpoint: tuple[str, int], why: str) -> None:
+        """`endpoint` does not answer: make the next one current, once for all who found out."""
+        with self._guard:
+            if self.endpoint != endpoint:
+                return
+            self._current = (self._current + 1) % len(self._options.endpoints)
+            self.generation += 1
+            stale, self._idle = self._idle, collections.deque()
+        for connection in stale:
+            connection.close()
+        self._around.hub.emit("endpoint_failed", reason=f"{endpoint[0]}:{endpoint[1]}: {why}")
+        self.on_move()
+
+    def dial(self, timeout: float) -> tuple[socket.socket, tuple[str, int]]:
+        """A raw connection to the current endpoint, for the watch. Raises StoreError."""
+        endpoint = self.endpoint
+        try:
+            sock = socket.create_connection(endpoint, timeout)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_hostname=endpoint[0])
+        except OSError as error:
+            raise self.failed(endpoint, error) from error
+        return sock, endpoint
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, collections.deque()
+        for connection in idle:
+            connection.close()
+
+    def _exchange(self, path: str, body: bytes, until: float, token: str | None) -> Answer:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        seconds = self._attempt_seconds(until)
+        if not self._slots.acquire(timeout=seconds):
+            raise StoreUnavailable(
+                f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
+            )
+        try:
+            answer = self._on_some_connection(path, body, token, until)
+        finally:
+            self._slots.release()
+        if answer.status_code == 200:
+            return answer
+        raise self._refusal(answer)
+
+    def _attempt_seconds(self, until: float) -> float:
+        """This try's share of the time left: enough must remain to try elsewhere."""
+        left = until - self._around.clock.now()
+        if left <= 0:
+            raise StoreUnavailable(f"the deadline had passed before {self._options.display} was asked")
+        return max(left / (len(self._options.endpoints) + 1), min(left, _ATTEMPT_LEAST))
+
+    def _on_some_connection(self, path: str, body: bytes, token: str | None, until: float) -> Answer:
+        """An idle connection may have been closed by the server meanwhile: then, and only then, a fresh one."""
+        connection, endpoint = self._idle_connection()
+        if connection is not None:
+            try:
+                return self._on(connection, path, body, token, self._attempt_seconds(until))
+            except TimeoutError as error:
+                raise self.failed(endpoint, error) from error
+            except (OSError, HTTPError, http.client.HTTPException):
+                pass
+        endpoint = self.endpoint
+        try:
+            return self._on(self._new_connection(endpoint), path, body, token, self._attempt_seconds(until))
+        except (OSError, HTTPError, http.client.HTTPException) as error:
+            raise self.failed(endpoint, error) from error
+
+    def _on(self, connection: HTTPConnection, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
+        headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = token
+        try:
+            connection.timeout = seconds
+            if connection.sock is not None:
+                connection.sock.settimeout(seconds)
+            connection.request("POST", path, body=body, headers=headers)
+            if connection.sock is not None:
+                connection.sock.settimeout(seconds)
+            response = connection.getresponse()
+            answer = Answer(response.status, response.reason or "", response.data)
+        except BaseException:  # cut short anywhere, the connection holds half an answer: nobody may reuse it
+            connection.close()
+            raise
+        self._give_back(connection)
+        return answer
+
+    def _idle_connection(self) -> tuple[HTTPConnection | None, tuple[str, int]]:
+        try:
+            return self._idle.pop(), self.endpoint
+        except IndexError:
+            return None, self.endpoint
+
+    def _new_connection(self, endpoint: tuple[str, int]) -> HTTPConnection:
+        host, port = endpoint
+        if self._tls is None:
+            return HTTPConnection(host, port)
+        return HTTPSConnection(host, port, ssl_context=self._tls)
+
+    def _give_back(self, connection: HTTPConnection) -> None:
+        with self._guard:
+            current = (connection.host, connection.port) == self.endpoint
+            if current and not self._closed and len(self._idle) < _IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def failed(self, endpoint: tuple[str, int], error: Exception) -> StoreError:
+        """What a failure below HTTP means, in the house's words."""
+        where = f"{endpoint[0]}:{endpoint[1]}"
+        cause = next((e for e in _chain(error) if isinstance(e, ssl.SSLError)), None)
+        if cause is not None and not isinstance(cause, TimeoutError):
+            if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) and self.generation:
+                pass  # cut off in the middle of things: a connection that broke, not a mismatch
+            else:
+                return TLSFailed(
+                    f"the TLS handshake with {where} failed: {_reason(cause)}. Check `tls`, `ca`, `cert` and `key`, and "
+                    "that this port speaks TLS."
+                )
+        self.move_on(endpoint, _reason(error))
+        return StoreUnavailable(
+            f"{where} did not answer: {_reason(error)}. Tried as part of {self._options.display}; is etcd running and "
+            "reachable there?"
+        )
+
+    def _refusal(self, answer: Answer) -> Exception:
+        """What a status other than 200 means, in the house's words."""
+        code, message = _grpc_error(answer)
+        where = self._options.display
+        if "requested lease not found" in message:
+            return LeaseGone(message)
+        if answer.status_code == 404 and code is None:
+            return GatewayDisabled(
+                f"{where} answers, but has no JSON gateway (HTTP 404). Start etcd with --enable-grpc-gateway=true, and "
+                "check that the port is its client port."
+            )
+        if "HTTPS server" in message:
+            return TLSFailed(f"{where} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
+        if "invalid auth token" in message or "auth store is old" in message:
+            return StaleAuth(message)
+        if (
+            "authentication failed" in message
+            or "user name is empty" in message
+            or "authentication is not enabled" in message
+        ):
+            return AuthenticationFailed(f"{where} does not accept this user and password: {message}")
+        if code == 7 or "permission denied" in message:
+            return PermissionDenied(f"user {self._options.user!r} may not do this under {where}: {message}")
+        if "database space exceeded" in message:
+            return StoreRefused(
+                f"{where} is out of space (NOSPACE): {message}. Compact, defragment and disarm the alarm."
+            )
+        if code in _UNAVAILABLE or answer.status_code in (429, 503, 504):
+            self.move_on(self.endpoint, message)
+            return StoreUnavailable(f"{where} can't answer now: {message}")
+        return StoreRefused(f"{where} refused (HTTP {answer.status_code}): {message}")
+
+
+def tls_context(options: Options) -> ssl.SSLContext:
+    """Verifies the server always; shows a certificate where there is one. Raises TLSFailed."""
+    try:
+        context = ssl.create_default_context(cafile=options.ca)
+        if options.cert is not None and options.key is not None:
+            context.load_cert_chain(options.cert, options.key)
+    except (ssl.SSLError, OSError) as error:
+        raise TLSFailed(f"can't use the TLS files (ca, cert, key): {_reason(error)}") from error
+    return context
+
+
+def _dumps(body: object) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _grpc_error(answer: Answer) -> tuple[int | None, str]:
+    try:
+        told = answer.json()
+        return int(told["code"]), str(told.get("message") or told.get("error"))
+    except (ValueError, KeyError, TypeError):
+        return None, answer.text.strip()[:200]
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and what it came from; urllib3 and http.client wrap."""
+    found: list[BaseException] = []
+    step: BaseException | None = error
+    while step is not None and step not in found:
+        found.append(step)
+        found += [a for a in step.args if isinstance(a, BaseException)]
+        step = step.__cause__ or step.__context__
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return str(error) or type(error).__name__

@@ -1,0 +1,379 @@
+"""Watches: all of a client's watches on one socket, served by one thread.
+
+A watch here is one-shot: its signal is set by the first event, or when the watch ends for any reason
+(compaction, a refused request): law 11 makes its owner look. A connection that breaks is opened again
+and every watch resumed from its own start revision, so nothing is missed.
+
+etcd's gateway speaks WebSocket on /v3/watch. With etcd users enabled it refuses that, whatever carries
+the token; there one streaming POST with all create requests in its body does, opened anew when a watch
+is added. Which of the two is the only difference, and it is behind `Stream`.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from holdfast.backends.etcd.session import Session
+from holdfast.errors import StoreError
+from holdfast.lease import Surroundings
+from holdfast.limits import RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX
+from holdfast.signals import Signal
+
+_log = logging.getLogger("holdfast")
+_DIAL_SECONDS: Final = 2.0
+_PROBE_AFTER: Final = 5.0
+_PROBE_SECONDS: Final = 2.0
+_MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+_RECEIVE_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """What to watch: keys (base64, as requests carry them), from which revision, for which events."""
+
+    key: str
+    range_end: str | None
+    start_revision: int
+    deletes_only: bool
+    signal: Signal
+
+
+class Stream(Protocol):
+    """An open connection that carries watches."""
+
+    sock: socket.socket
+    takes_more: bool
+    """Can watches be added to it while it is open?"""
+
+    def send(self, request: dict[str, Any]) -> None: ...
+    def receive(self) -> list[Any]:
+        """Messages that have arrived; blocks only while one is on its way. Raises OSError when it broke."""
+
+
+class Watcher:
+    """The watches of one client. Its thread starts with the first watch."""
+
+    def __init__(self, session: Session, around: Surroundings, probe: Callable[[float], None]) -> None:
+        self._session = session
+        self._clock = around.clock
+        self._probe = probe
+        self._ids = itertools.count(1)
+        self._guard = threading.RLock()  # guards everything below
+        self._wanted: dict[int, Watching] = {}
+        self._outbox: collections.deque[dict[str, Any]] = collections.deque()
+        self._reconnect = False
+        self._closing = Signal()
+        self._thread: threading.Thread | None = None
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+        self.connections = 0
+
+    @property
+    def watches(self) -> int:
+        return len(self._wanted)
+
+    def add(self, watching: Watching) -> Callable[[], None]:
+        """Start a watch; returns at once. The returned function stops it."""
+        watch_id = next(self._ids)
+        with self._guard:
+            if self._closing.is_set():
+                watching.signal.set()
+                return lambda: None
+            self._wanted[watch_id] = watching
+            self._outbox.append(_create(watch_id, watching))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
+                self._thread.start()
+        self._ring()
+        return lambda: self._drop(watch_id)
+
+    def reconnect(self) -> None:
+        """The session has moved to another endpoint: follow."""
+        self._reconnect = True
+        self._ring()
+
+    def close(self) -> None:
+        with self._guard:
+            self._closing.set()
+            thread = self._thread
+            signals = [w.signal for w in self._wanted.values()]
+            self._wanted.clear()
+        self._ring()
+        for signal in signals:
+            signal.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_DIAL_SECONDS + _PROBE_SECONDS)
+        self._bell.close()
+        self._ear.close()
+
+    def _drop(self, watch_id: int) -> None:
+        with self._guard:
+            if self._wanted.pop(watch_id, None) is None:
+                return
+            self._outbox.append({"cancel_request": {"watch_id": watch_id}})
+        # No ring: the server learns of it with the next message, and until then an event of it is ignored.
+
+    def _ring(self) -> None:
+        try:
+            self._bell.send(b"!")
+        except OSError:
+            pass  # full: it rings already; closed: nobody listens
+
+    def _run(self) -> None:
+        pause = RETRY_PAUSE_FIRST
+        while not self._closing.is_set():
+            if not self._wanted:
+                self._hear(None)  # no end: a watch, or close(), rings
+                continue
+            try:
+                stream, endpoint = self._open()
+            except (
+                StoreError
+            ) as error:  # refusals too: holds and waits have deadlines of their own, this thread does not
+                _log.debug("the watch could not be opened: %s", error)
+                self._clock.wait(self._closing, self._clock.now() + pause)
+                pause = min(pause * 2, RETRY_PAUSE_MAX)
+                continue
+            pause = RETRY_PAUSE_FIRST
+            try:
+                self._serve(stream)
+            except (OSError, EOFError, ValueError, WebSocketException) as error:
+                if not self._closing.is_set():
+                    self._session.move_on(endpoint, f"the watch broke: {error or type(error).__name__}")
+            finally:
+                stream.sock.close()
+
+    def _open(self) -> tuple[Stream, tuple[str, int]]:
+        with self._guard:
+            self._reconnect = False
+            self._outbox.clear()
+            creates = [_create(i, w) for i, w in self._wanted.items()]
+        sock, endpoint = self._session.dial(_DIAL_SECONDS)
+        try:
+            stream = self._handshake(sock, endpoint, creates)
+        except (OSError, EOFError, ValueError, WebSocketException) as error:
+            sock.close()
+            raise self._session.failed(endpoint, OSError(str(error))) from error
+        except BaseException:
+            sock.close()
+            raise
+        self.connections += 1
+        return stream, endpoint
+
+    def _handshake(self, sock: socket.socket, endpoint: tuple[str, int], creates: list[dict[str, Any]]) -> Stream:
+        if self._session.needs_user:
+            token = self._session.token(self._clock.now() + _DIAL_SECONDS)
+            return PostStream(sock, endpoint, token, creates)
+        stream = WebSocketStream(sock, endpoint)
+        for create in creates:
+            stream.send(create)
+        return stream
+
+    def _serve(self, stream: Stream) -> None:
+        """Until it breaks, or has to be opened anew."""
+        while not self._closing.is_set():
+            ready = self._hear(stream.sock)
+            if self._reconnect or not self._send(stream):
+                return
+            if stream.sock in ready:
+                for message in stream.receive():
+                    self._take(message)
+            elif not ready and self._wanted:
+                # Silence. A member that is cut off from its peers stays silent for ever: ask for the quorum.
+                self._probe_quietly()
+
+    def _hear(self, sock: socket.socket | None) -> list[socket.socket]:
+        """What has something to read; the bell is answered here."""
+        if sock is not None and _pending(sock):
+            return [sock]
+        ears = [self._ear] if sock is None else [self._ear, sock]
+        ready = _readable(ears, None if sock is None else _PROBE_AFTER)
+        if self._ear in ready:
+            self._ear.recv(4096)
+        return ready
+
+    def _send(self, stream: Stream) -> bool:
+        """Pass on what was added and dropped; False where that takes a new stream."""
+        while True:
+            with self._guard:
+                if not self._outbox:
+                    return True
+                request = self._outbox.popleft()
+                if not stream.takes_more:
+                    if "create_request" in request:
+                        return False
+                    continue
+            stream.send(request)
+
+    def _take(self, message: Any) -> None:
+        if "error" in message:
+            if "auth" in str(message["error"]):
+                self._session.forget_token()
+            raise OSError(f"the server ended the watches: {message['error']}")
+        result = message.get("result", {})
+        if result.get("events") or result.get("canceled"):
+            with self._guard:
+                watching = self._wanted.get(int(result.get("watch_id", 0)))
+            if watching is not None:
+                watching.signal.set()
+
+    def _probe_quietly(self) -> None:
+        try:
+            self._probe(self._clock.now() + _PROBE_SECONDS)
+        except StoreError as error:
+            _log.debug("the watch's endpoint does not reach its quorum: %s", error)
+
+
+class WebSocketStream:
+    """Watches over a WebSocket: added and cancelled while it is open."""
+
+    takes_more = True
+
+    def __init__(self, sock: socket.socket, endpoint: tuple[str, int]) -> None:
+        self.sock = sock
+        self._protocol = ClientProtocol(parse_uri(f"ws://{_host(endpoint)}/v3/watch"), max_size=_MESSAGE_BYTES_MAX)
+        self._protocol.send_request(self._protocol.connect())
+        self._flush()
+        while self._protocol.state is State.CONNECTING:
+            self._feed()
+        if self._protocol.handshake_exc is not None:
+            raise self._protocol.handshake_exc
+
+    def send(self, request: dict[str, Any]) -> None:
+        self._protocol.send_text(json.dumps(request, separators=(",", ":")).encode())
+        self._flush()
+
+    def receive(self) -> list[Any]:
+        messages = []
+        for event in self._feed():
+            if isinstance(event, Frame):
+                if event.opcode is Opcode.CLOSE:
+                    raise EOFError("the server closed the watch")
+                if event.data:
+                    messages += [json.loads(line) for line in bytes(event.data).splitlines() if line]
+        return messages
+
+    def _feed(self) -> list[Frame | Response]:
+        data = self.sock.recv(_RECEIVE_BYTES)
+        if not data:
+            raise EOFError("the server hung up")
+        self._protocol.receive_data(data)
+        self._flush()
+        events: list[Frame | Response] = [
+            e for e in self._protocol.events_received() if isinstance(e, (Frame, Response))
+        ]
+        return events
+
+    def _flush(self) -> None:
+        out = b"".join(self._protocol.data_to_send())
+        if out:
+            self.sock.sendall(out)
+
+
+class PostStream:
+    """Watches over one streaming POST: all of them in its body."""
+
+    takes_more = False
+
+    def __init__(
+        self, sock: socket.socket, endpoint: tuple[str, int], token: str, creates: Iterable[dict[str, Any]]
+    ) -> None:
+        self.sock = sock
+        self._buffer = b""
+        self._lines = b""
+        self._in_body = False
+        body = b"\n".join(json.dumps(create, separators=(",", ":")).encode() for create in creates)
+        head = (
+            f"POST /v3/watch HTTP/1.1\r\nHost: {_host(endpoint)}\r\nContent-Type: application/json\r\n"
+            f"Authorization: {token}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        sock.sendall(head.encode() + body)
+
+    def send(self, request: dict[str, Any]) -> None:
+        raise ValueError(f"a streaming POST takes no more requests once it is sent: {request}")
+
+    def receive(self) -> list[Any]:
+        data = self.sock.recv(_RECEIVE_BYTES)
+        if not data:
+            raise EOFError("the server hung up")
+        self._buffer += data
+        if not self._in_body and not self._read_head():
+            return []
+        self._read_chunks()
+        *lines, self._lines = self._lines.split(b"\n")
+        return [json.loads(line) for line in lines if line.strip()]
+
+    def _read_head(self) -> bool:
+        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return False
+        status = head.split(b"\r\n", 1)[0]
+        if b" 200 " not in status + b" ":
+            raise OSError(f"the server refused the watch: {status.decode(errors='replace')}")
+        if b"chunked" not in head.lower():
+            raise OSError("the server did not stream the watch")
+        self._buffer, self._in_body = rest, True
+        return True
+
+    def _read_chunks(self) -> None:
+        while True:
+            size_line, found, rest = self._buffer.partition(b"\r\n")
+            if not found:
+                return
+            size = int(size_line.split(b";")[0], 16)
+            if size == 0:
+                raise EOFError("the server ended the watch")
+            if len(rest) < size + 2:
+                return
+            self._lines += rest[:size]
+            self._buffer = rest[size + 2 :]
+
+
+def _create(watch_id: int, watching: Watching) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "key": watching.key,
+        "start_revision": watching.start_revision,
+        "watch_id": watch_id,
+    }
+    if watching.range_end is not None:
+        request["range_end"] = watching.range_end
+    if watching.deletes_only:
+        request["filters"] = ["NOPUT"]
+    return {"create_request": request}
+
+
+def _host(endpoint: tuple[str, int]) -> str:
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _readable(socks: list[socket.socket], seconds: float | None) -> list[socket.socket]:
+    """select() without its limit of 1,024 descriptors."""
+    poll = select.poll()
+    by_number = {sock.fileno(): sock for sock in socks}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(None if seconds is None else seconds * 1000)]
+
+
+def _pending(sock: socket.socket) -> int:
+    """Bytes already decrypted that select() can't see."""
+    pending = getattr(sock, "pending", None)
+    return int(pending()) if pending is not None else 0

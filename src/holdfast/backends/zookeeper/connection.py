@@ -1,0 +1,315 @@
+"""One ZooKeeper session through kazoo: requests with deadlines, errors in the house's words.
+
+kazoo connects, reconnects, encodes and decodes. What it does not do is done here: a request ends by
+its deadline; a session that is over stays over (kazoo would quietly start another one, whose tickets
+are not ours); a server that swallows packets is given up in time for another one to save the session;
+the negotiated time-out is known; parents are container nodes, which the server removes when empty.
+
+A session's requests are answered in order. `ask` takes several and waits for the last.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.serialization import Connect, Create2
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+
+from holdfast.errors import (
+    AuthenticationFailed,
+    HoldfastError,
+    LeaseLost,
+    PermissionDenied,
+    StoreRefused,
+    StoreUnavailable,
+    TLSFailed,
+)
+from holdfast.lease import Surroundings
+from holdfast.options import Options
+from holdfast.signals import Signal
+
+Pending: TypeAlias = Any  # kazoo's AsyncResult; kazoo has no types
+_CONTAINER: Final = 4
+_STOP_SECONDS: Final = 5.0
+_PROBE_SECONDS: Final = 0.4
+_log = logging.getLogger("holdfast.kazoo")
+
+
+class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
+    """ZooKeeper's createContainer, which kazoo has no request for: like create2, with another code."""
+
+    type = 19
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, with connection attempts that leave time to try the next server."""
+
+    def __init__(self, connect_seconds: float, failed: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._connect_seconds = connect_seconds
+        self._failed = failed
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:  # Any: passed on to kazoo unread
+        kwargs["timeout"] = min(kwargs.get("timeout") or self._connect_seconds, self._connect_seconds)
+        try:
+            return super().create_connection(*args, **kwargs)
+        except Exception as error:
+            self._failed(error)
+            raise
+
+
+class Connection:
+    """One session. It is over once it expired, was closed or could not be told from either."""
+
+    def __init__(self, options: Options, ttl: float, around: Surroundings, news: News) -> None:
+        self._options = options
+        self._clock = around.clock
+        self._news = news
+        self._settled = Signal()  # connected for the first time, or refused for good
+        self._refused: HoldfastError | None = None
+        self._last_error = ""
+        self._over = False
+        self._stopping = threading.RLock()  # guards _stopper
+        self._stopper: threading.Thread | None = None
+        self.negotiated: float | None = None
+        self.session_id = 0
+        self.acl = _acl(options)
+        self._client = KazooClient(
+            hosts=",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in options.endpoints),
+            timeout=ttl,
+            handler=Handler(ttl / (len(options.endpoints) + 2), self._connect_failed),
+            auth_data=[("digest", f"{options.user}:{options.password or ''}")] if options.user else None,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
+            use_ssl=options.tls,
+            ca=options.ca,
+            certfile=options.cert,
+            keyfile=options.key,
+            verify_certs=True,
+            check_hostname=options.tls,
+            logger=_log,
+        )
+        self._client.add_listener(self._state_changed)
+        self._listen_for_negotiation()
+
+    # Opening and closing.
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+        self._client.start_async()
+
+    def wait_connected(self, until: float) -> None:
+        """Until the session exists. Raises StoreUnavailable, TLSFailed, AuthenticationFailed."""
+        self._clock.wait(self._settled, until)
+        if self._refused is not None:
+            raise self._refused
+        if not self._settled.is_set():
+            raise self._never_connected()
+
+    def stop(self, until: float) -> None:
+        """End the session at the store; waits for that until `until`, and goes on in the background after."""
+        with self._stopping:
+            if self._stopper is None:
+                self._over = True
+                self._stopper = threading.Thread(target=self._stop, name="holdfast-zookeeper-stop", daemon=True)
+                self._stopper.start()
+            stopper = self._stopper
+        if stopper is not threading.current_thread():
+            stopper.join(max(0.0, until - self._clock.now()))
+
+    def _stop(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:  # kazoo raises its own and OSError here; the session ends by TTL then
+            _log.debug("a ZooKeeper session could not be closed cleanly: %s", error)
+
+    # Requests.
+
+    def ask(self, until: float, *requests: Pending) -> list[Any]:
+        """Wait for answers to requests already sent. News about nodes (gone, there, not empty) stay kazoo's errors."""
+        return [self._answer(request, until) for request in requests]
+
+    def _answer(self, request: Pending, until: float) -> Any:
+        try:
+            return request.get(timeout=max(0.0, until - self._clock.now()))
+        except KazooTimeoutError as error:
+            raise StoreUnavailable(f"{self._options.display} did not answer in time") from error
+        except KazooException as error:
+            if type(error).__name__ in _NODE_NEWS:
+                raise  # news about a node, not a failure
+            raise self._translated(error) from error
+
+    def _translated(self, error: KazooException) -> HoldfastError:
+        """kazoo's error as ours."""
+        where = self._options.display
+        match error:
+            case SessionExpiredError():
+                return LeaseLost("the ZooKeeper session has expired")
+            case ConnectionClosedError() if self._over:
+                return LeaseLost("the ZooKeeper session is over")
+            case ConnectionLoss() | ConnectionClosedError() | SessionMovedError():
+                return StoreUnavailable(f"the connection to {where} was lost before the answer came")
+            case NoAuthError():
+                who = f"user {self._options.user!r}" if self._options.user else "a client without user and password"
+                return PermissionDenied(
+                    f"{who} may not do this under {where}: its ACLs say no. Check user and password."
+                )
+            case AuthFailedError() | InvalidACLError():
+                return AuthenticationFailed(f"{where} does not accept this user and password")
+        return StoreRefused(f"{where} refused: {type(error).__name__} {error}".rstrip())
+
+    def create_ticket(self, path: str, data: bytes) -> Pending:
+        return self._client.create_async(path, data, acl=self.acl, ephemeral=True, sequence=True, include_data=True)
+
+    def create_container(self, path: str) -> Pending:
+        result = self._client.handler.async_result()
+        self._client._call(CreateContainer(path, b"", self.acl, _CONTAINER), result)
+        return result
+
+    def children(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
+        return self._client.get_children_async(path, watch=watch)
+
+    def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
+        return self._client.exists_async(path, watch=watch)
+
+    def get(self, path: str) -> Pending:
+        return self._client.get_async(path)
+
+    def set(self, path: str, data: bytes) -> Pending:
+        return self._client.set_async(path, data)
+
+    def delete(self, path: str) -> Pending:
+        return self._client.delete_async(path)
+
+    def sync(self, path: str) -> Pending:
+        return self._client.sync_async(path)
+
+    def drop(self) -> None:
+        """The server swallows what we send: break the connection, so that kazoo tries the next one.
+
+        kazoo finds out by itself only when nothing else is sent (any request resets its ping timer), and has
+        no call for this; without the attribute we only wait for it longer.
+        """
+        sock = getattr(self._client._connection, "_socket", None)
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it broke by itself
+
+    # What kazoo tells. Its threads call these: they must not block.
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            if not self._settled.is_set():
+                self._settled.set()
+            self._news.connected()
+        elif state == KazooState.SUSPENDED:
+            self._news.suspended()
+        elif not self._over:
+            self._over = True
+            if self._client.client_state == "AUTH_FAILED":
+                self._refuse(AuthenticationFailed(f"{self._options.display} does not accept this user and password"))
+            self._news.expired()
+            self.stop(self._clock.now())  # kazoo would open another session; its tickets would not be ours
+
+    def _connect_failed(self, error: Exception) -> None:
+        self._last_error = str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLError) and not isinstance(error, TimeoutError) and not self._settled.is_set():
+            self._refuse(
+                TLSFailed(
+                    f"the TLS handshake with {self._options.display} failed: {error}. Check `tls`, `ca`, `cert` and `key`, "
+                    "and that this port speaks TLS."
+                )
+            )
+
+    def _refuse(self, error: HoldfastError) -> None:
+        if not self._settled.is_set():
+            self._refused = error
+            self._settled.set()
+
+    def _never_connected(self) -> HoldfastError:
+        if not self._options.tls and any(_speaks_tls(endpoint) for endpoint in self._options.endpoints[:1]):
+            return TLSFailed(f"{self._options.display} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
+        told = f" ({self._last_error})" if self._last_error else ""
+        return StoreUnavailable(
+            f"no session with {self._options.display} in time{told}. Is ZooKeeper running and reachable there, and does "
+            "it have a quorum?"
+        )
+
+    def _listen_for_negotiation(self) -> None:
+        """kazoo keeps the negotiated time-out to itself: read it off the connect answer."""
+        invoke = self._client._connection._invoke
+
+        def listening(timeout: float, request: Any, xid: int | None = None) -> Any:
+            outcome = invoke(timeout, request, xid)
+            if isinstance(request, Connect) and outcome[0].time_out > 0:
+                self.negotiated = outcome[0].time_out / 1000.0
+                self.session_id = outcome[0].session_id
+            return outcome
+
+        self._client._connection._invoke = listening
+
+
+class News:
+    """Who wants to hear of the session: the lease."""
+
+    def __init__(
+        self, connected: Callable[[], None], suspended: Callable[[], None], expired: Callable[[], None]
+    ) -> None:
+        self.connected = connected
+        self.suspended = suspended
+        self.expired = expired
+
+
+_NODE_NEWS: Final = (
+    "NoNodeError",
+    "NodeExistsError",
+    "NotEmptyError",
+    "BadVersionError",
+    "NoChildrenForEphemeralsError",
+)
+
+
+def _acl(options: Options) -> Sequence[Any]:
+    """With a user, what we create is that user's alone; without, open to all, as ZooKeeper's own default."""
+    if options.user:
+        return [make_digest_acl(options.user, options.password or "", all=True)]
+    return list(OPEN_ACL_UNSAFE)
+
+
+def _speaks_tls(endpoint: tuple[str, int]) -> bool:
+    """Would the server shake hands? Asked only to explain why a plain connection failed."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent over it
+    try:
+        with (
+            socket.create_connection(endpoint, _PROBE_SECONDS) as plain,
+            context.wrap_socket(plain) as wrapped,
+        ):
+            return wrapped.version() is not None
+    except ssl.SSLError as error:
+        # a server that asks for a client certificate got as far as TLS
+        return "CERTIFICATE" in str(error).upper() or "HANDSHAKE_FAILURE" in str(error).upper()
+    except OSError:
+        return False
