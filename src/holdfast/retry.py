@@ -36,5 +36,4 @@ def persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outco
         sleep=pause,
         reraise=True,
     )
-    pause(RETRY_PAUSE_FIRST)
-    return policy(attempt)
+    return policy(attempt)  # at once: another endpoint, or a connection that is not stale, may do it

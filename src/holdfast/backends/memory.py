@@ -1,8 +1,8 @@
 """memory:// — the reference implementation of the laws, in this process.
 
-Also what users test their own code with: give `connect` a VirtualClock and nothing sleeps, and use
-`store(name).faults` to lose requests and answers, cut clients off and expire leases. Clients of the
-same name in one process share one store. It is held to the same conformance suite as etcd and
+Also what users test their own code with: give `connect` a VirtualClock and nothing sleeps; a backend's
+`faults` lose requests and answers or cut its client off, and `store(name)` expires leases. Clients of the
+same name in one process share one store; each has faults of its own. It is held to the same conformance suite as etcd and
 ZooKeeper; it coordinates nothing beyond this process.
 """
 
@@ -30,7 +30,7 @@ Outcome = TypeVar("Outcome")
 
 
 class MemoryFaults:
-    """What goes wrong between clients and one memory store, on demand. Operations are the verbs' names."""
+    """What goes wrong between one client and its memory store, on demand. Operations are the verbs' names."""
 
     def __init__(self) -> None:
         self._lost_requests: Counter[str] = Counter()
@@ -76,13 +76,13 @@ class _Watch:
     ids: frozenset[str] | None  # None: any change of the line
     amendments: bool
     signal: Signal
+    faults: MemoryFaults
 
 
 class MemoryStore:
     """The server's side: leases, lines and watches, in one total order of revisions."""
 
     def __init__(self, clock: Clock) -> None:
-        self.faults = MemoryFaults()
         self.requests: Counter[str] = Counter()
         self._clock = clock
         self._guard = threading.RLock()  # guards everything below
@@ -164,8 +164,10 @@ class MemoryStore:
             self._remove(line, ticket_id)
             return True
 
-    def watch(self, line: str, since: Line, ids: Sequence[str], amendments: bool, signal: Signal) -> None:
-        watch = _Watch(frozenset(ids) or None, amendments, signal)
+    def watch(
+        self, line: str, since: Line, ids: Sequence[str], amendments: bool, signal: Signal, faults: MemoryFaults
+    ) -> None:
+        watch = _Watch(frozenset(ids) or None, amendments, signal, faults)
         with self._guard:
             if self._revision != since.revision and self._changed(line, since, watch):
                 signal.set()
@@ -180,11 +182,10 @@ class MemoryStore:
             else:
                 self._watches.pop(line, None)
 
-    def heal(self) -> None:
-        """The end of a cut: clients can't know what they missed, so every watch wakes."""
-        self.faults.cut_off = False
+    def wake(self, faults: MemoryFaults) -> None:
+        """A client is back after a cut: it can't know what it missed, so all of its watches wake."""
         with self._guard:
-            signals = [w.signal for watches in self._watches.values() for w in watches]
+            signals = [w.signal for watches in self._watches.values() for w in watches if w.faults is faults]
         for signal in signals:
             signal.set()
 
@@ -204,9 +205,9 @@ class MemoryStore:
         self._tell(line, ticket_id, amended=False)
 
     def _tell(self, line: str, ticket_id: str, *, amended: bool, arrived: bool = False) -> None:
-        if self.faults.cut_off:
-            return
         for watch in self._watches.get(line, ()):
+            if watch.faults.cut_off:
+                continue
             if watch.ids is None or (ticket_id in watch.ids and not arrived and (watch.amendments or not amended)):
                 self.requests["event"] += 1
                 watch.signal.set()
@@ -257,14 +258,20 @@ class MemoryBackend:
     def __init__(self, options: Options, around: Surroundings) -> None:
         self.name = options.display
         self.store = store(options.endpoints[0][0], around.clock)
+        self.faults = MemoryFaults()
         self._namespace = options.namespace
         self._around = around
         self._leases: list[MemoryLease] = []
 
     def open(self, ttl: float) -> MemoryLease:
-        lease = MemoryLease(self.store, self._namespace, ttl, self._around)
+        lease = MemoryLease(self.store, self.faults, self._namespace, ttl, self._around)
         self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
         return lease
+
+    def heal(self) -> None:
+        """End a cut."""
+        self.faults.cut_off = False
+        self.store.wake(self.faults)
 
     def statistics(self) -> dict[str, object]:
         return {"requests": dict(self.store.requests), "reaping": sum(lease.reaping for lease in self._leases)}
@@ -276,8 +283,11 @@ class MemoryBackend:
 class MemoryLease:
     """A lease of the memory store, as its client sees it."""
 
-    def __init__(self, server: MemoryStore, namespace: str, ttl: float, around: Surroundings) -> None:
+    def __init__(
+        self, server: MemoryStore, faults: MemoryFaults, namespace: str, ttl: float, around: Surroundings
+    ) -> None:
         self._store = server
+        self._faults = faults
         self._namespace = namespace
         self._around = around
         self._clock = around.clock
@@ -322,7 +332,7 @@ class MemoryLease:
         signal = Signal()
         signal.on_close(stop)
         self._belief.add_wait(signal)
-        self._store.watch(path, line, [t.id for t in tickets], amendments, signal)
+        self._store.watch(path, line, [t.id for t in tickets], amendments, signal, self._faults)
         return signal
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
@@ -367,10 +377,10 @@ class MemoryLease:
 
     def _ask(self, operation: str, until: float, request: Callable[[], Outcome]) -> Outcome:
         def attempt() -> Outcome:
-            self._store.faults.before(operation)
+            self._faults.before(operation)
             self._store.requests[operation] += 1
             outcome = request()
-            self._store.faults.after(operation)
+            self._faults.after(operation)
             return outcome
 
         return persist(attempt, until, self._clock)
@@ -396,9 +406,9 @@ class MemoryLease:
             return
         sent = self._clock.now()
         try:
-            self._store.faults.before("renew")
+            self._faults.before("renew")
             alive = self._store.keep_alive(self.id)
-            self._store.faults.after("renew")
+            self._faults.after("renew")
         except StoreUnavailable:
             self._beat_later()
             return

