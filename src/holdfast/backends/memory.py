@@ -310,13 +310,16 @@ class MemoryLease:
 
     def enter(self, entry: Entry, until: float) -> Line:
         self._grant(until)
+        self._refuse_ended()
         line = self._ask("enter", until, lambda: self._store.enter(self._line(entry.resource), entry, self.id))
         if line is None:
             raise self._gone()
         return line
 
     def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
-        return self._ask("look", until, lambda: self._store.look(self._line(ticket.resource), ticket.resource))
+        line = self._ask("look", until, lambda: self._store.look(self._line(ticket.resource), ticket.resource))
+        position = line.position(ticket.id)
+        return dataclasses.replace(line, tickets=line.tickets[: 0 if position is None else position + 1])
 
     def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
         line = self._ask("survey", until, lambda: self._store.look(self._line(resource), resource))
@@ -354,6 +357,7 @@ class MemoryLease:
 
     def renew(self, until: float) -> float:
         self._grant(until)
+        self._refuse_ended()
         sent = self._clock.now()
         if not self._ask("renew", until, lambda: self._store.keep_alive(self.id)):
             raise self._gone()
@@ -389,13 +393,18 @@ class MemoryLease:
         with self._guard:
             if self.id:
                 return
-            if self.state is not LeaseState.HELD:
-                raise ClientClosed("the client is closed")
+            self._refuse_ended()
             sent = self._clock.now()
             self.id = self._ask("grant", until, lambda: self._store.grant(self.ttl))
             self._belief.prove(sent, provable(self.ttl))
             self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
         self._beat_later()
+
+    def _refuse_ended(self) -> None:
+        if self.state is LeaseState.CLOSED:
+            raise ClientClosed("the client is closed")
+        if self.state is LeaseState.LOST:
+            raise LeaseLost(f"lease {self.id} is gone: {self._belief.reason}")
 
     def _beat_later(self) -> None:
         self._clock.schedule(self._clock.now() + self.ttl / 3, self._beat)
