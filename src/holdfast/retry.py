@@ -24,6 +24,10 @@ def persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outco
     except StoreUnavailable:
         if clock.now() >= until:
             raise
+    return _persist(attempt, until, clock)
+
+
+def _persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outcome:
     import tenacity  # not before it is needed: it would be half of holdfast's import time
 
     def pause(seconds: float) -> None:
@@ -32,7 +36,8 @@ def persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outco
     policy = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(StoreUnavailable),
         wait=tenacity.wait_random_exponential(multiplier=RETRY_PAUSE_FIRST, max=RETRY_PAUSE_MAX),
-        stop=lambda _: clock.now() >= until,
+        # not `now >= until`: a try that has no time left would hide why the ones before it failed
+        stop=lambda state: clock.now() + state.upcoming_sleep >= until,
         sleep=pause,
         reraise=True,
     )

@@ -69,8 +69,8 @@ class ServerProcess:
     """One server program with its log file: a `Machine` (see cluster.py). Not for two threads at once."""
 
     def __init__(self, command: Sequence[str], directory: Path) -> None:
-        self._command = list(command)
-        self._directory = directory
+        self.command = list(command)
+        self.directory = directory
         self._log = directory / "log"
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -81,7 +81,7 @@ class ServerProcess:
     def launch(self) -> None:
         if self._child is not None and self._child.poll() is None:
             raise ServerFailed(f"process {self._child.pid} still runs")
-        self._child = _SPAWNER.submit(_spawn, self._command, self._directory, self._log).result(_SPAWN_SECONDS)
+        self._child = _SPAWNER.submit(_spawn, self.command, self.directory, self._log).result(_SPAWN_SECONDS)
 
     def kill(self) -> None:
         if self._child is not None:
@@ -99,7 +99,7 @@ class ServerProcess:
             return
         tail = self.log_tail()
         kind = PortTaken if "address already in use" in tail.lower() else ServerFailed
-        raise kind(f"{Path(self._command[0]).name} ended with status {self._child.returncode}; its log:\n{tail}")
+        raise kind(f"{Path(self.command[0]).name} ended with status {self._child.returncode}; its log:\n{tail}")
 
     def log_tail(self) -> str:
         if not self._log.exists():

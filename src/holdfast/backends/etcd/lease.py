@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from holdfast.backends.etcd import codec
-from holdfast.backends.etcd.session import LeaseGone
+from holdfast.backends.etcd.session import LeaseGone, OutOfSpace
 from holdfast.backends.etcd.watch import Watching
 from holdfast.backends.etcd.wire import Answer, Wire
 from holdfast.belief import EXPIRED, Belief, provable
@@ -137,7 +137,12 @@ class EtcdLease:
 
     def leave(self, ticket: Ticket, until: float) -> bool:
         request = {"compare": [_is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}
-        answer = self._wire.txn(request, until)
+        try:
+            answer = self._wire.txn(request, until)
+        except OutOfSpace:
+            # No transaction goes through, a plain deletion does; and nobody's key is ever another ticket's later,
+            # because the ticket's id is in it.
+            return ticket.lease_id == self.id and self._delete(ticket.key, until)
         return answer.succeeded or answer.tries > 1  # gone after a lost answer: that try was ours
 
     def abandon(self, entry: Entry) -> None:
@@ -294,8 +299,10 @@ class EtcdLease:
         if not self._number:
             return False
         key = codec.b64(codec.ticket_key(self._namespace, entry.resource, self._number, entry.id))
-        answer = self._wire.call("/kv/deleterange", {"key": key}, until)
-        return int(answer.get("deleted", 0)) > 0
+        return self._delete(key, until)
+
+    def _delete(self, key: str, until: float) -> bool:
+        return int(self._wire.call("/kv/deleterange", {"key": key}, until).get("deleted", 0)) > 0
 
 
 def _is_still(ticket: Ticket) -> dict[str, str]:

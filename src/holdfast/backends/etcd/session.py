@@ -35,6 +35,7 @@ from holdfast.errors import (
 from holdfast.lease import Surroundings
 from holdfast.limits import CONNECTIONS_MAX
 from holdfast.options import Options
+from holdfast.tls import speaks_tls, tls_context
 
 _IDLE_MAX: Final = 4
 _ATTEMPT_LEAST: Final = 0.05
@@ -43,6 +44,10 @@ _UNAVAILABLE: Final = (4, 8, 10, 14)  # gRPC: deadline exceeded, exhausted, abor
 
 class LeaseGone(Exception):
     """The store does not know the lease (any more). Never leaves the etcd backend."""
+
+
+class OutOfSpace(StoreRefused):
+    """The store takes no transactions until it has space again. Plain deletions it does take."""
 
 
 class StaleAuth(Exception):
@@ -74,13 +79,15 @@ class Session:
         self._options = options
         self._around = around
         self._tls = tls_context(options) if options.tls else None
-        self._guard = threading.RLock()  # guards _current, generation, _idle, _token and _closed
+        self._guard = threading.RLock()  # guards _current, generation, _failing, _idle, _token and _closed
         self._current = 0
         self.generation = 0
+        self._failing: set[tuple[str, int]] = set()
         self._idle: collections.deque[HTTPConnection] = collections.deque()
         self._slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._token: str | None = None
         self._closed = False
+        self._answered = False
         self.on_move: Callable[[], None] = lambda: None
 
     @property
@@ -128,12 +135,15 @@ class Session:
         with self._guard:
             if self.endpoint != endpoint:
                 return
+            known = endpoint in self._failing
+            self._failing.add(endpoint)
             self._current = (self._current + 1) % len(self._options.endpoints)
             self.generation += 1
             stale, self._idle = self._idle, collections.deque()
         for connection in stale:
             connection.close()
-        self._around.hub.emit("endpoint_failed", reason=f"{endpoint[0]}:{endpoint[1]}: {why}")
+        if not known:  # told once, not at every try
+            self._around.hub.emit("endpoint_failed", reason=f"{endpoint[0]}:{endpoint[1]}: {why}")
         self.on_move()
 
     def dial(self, timeout: float) -> tuple[socket.socket, tuple[str, int]]:
@@ -168,6 +178,7 @@ class Session:
         finally:
             self._slots.release()
         if answer.status_code == 200:
+            self._answered = True
             return answer
         raise self._refusal(answer)
 
@@ -222,6 +233,7 @@ class Session:
     def _give_back(self, connection: HTTPConnection) -> None:
         with self._guard:
             current = (connection.host, connection.port) == self.endpoint
+            self._failing.discard((connection.host, connection.port or 0))
             if current and not self._closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(connection)
                 return
@@ -240,6 +252,8 @@ class Session:
                     "that this port speaks TLS."
                 )
         self.move_on(endpoint, _reason(error))
+        if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and speaks_tls(endpoint):
+            return TLSFailed(f"{where} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         return StoreUnavailable(
             f"{where} did not answer: {_reason(error)}. Tried as part of {self._options.display}; is etcd running and "
             "reachable there?"
@@ -269,24 +283,13 @@ class Session:
         if code == 7 or "permission denied" in message:
             return PermissionDenied(f"user {self._options.user!r} may not do this under {where}: {message}")
         if "database space exceeded" in message:
-            return StoreRefused(
+            return OutOfSpace(
                 f"{where} is out of space (NOSPACE): {message}. Compact, defragment and disarm the alarm."
             )
         if code in _UNAVAILABLE or answer.status_code in (429, 503, 504):
             self.move_on(self.endpoint, message)
             return StoreUnavailable(f"{where} can't answer now: {message}")
         return StoreRefused(f"{where} refused (HTTP {answer.status_code}): {message}")
-
-
-def tls_context(options: Options) -> ssl.SSLContext:
-    """Verifies the server always; shows a certificate where there is one. Raises TLSFailed."""
-    try:
-        context = ssl.create_default_context(cafile=options.ca)
-        if options.cert is not None and options.key is not None:
-            context.load_cert_chain(options.cert, options.key)
-    except (ssl.SSLError, OSError) as error:
-        raise TLSFailed(f"can't use the TLS files (ca, cert, key): {_reason(error)}") from error
-    return context
 
 
 def _dumps(body: object) -> bytes:

@@ -29,7 +29,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.serialization import Connect, Create2
+from kazoo.protocol.serialization import Auth, Connect, Create2
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
@@ -46,11 +46,11 @@ from holdfast.errors import (
 from holdfast.lease import Surroundings
 from holdfast.options import Options
 from holdfast.signals import Signal
+from holdfast.tls import speaks_tls, tls_context
 
 Pending: TypeAlias = Any  # kazoo's AsyncResult; kazoo has no types
 _CONTAINER: Final = 4
 _STOP_SECONDS: Final = 5.0
-_PROBE_SECONDS: Final = 0.4
 _log = logging.getLogger("holdfast.kazoo")
 
 
@@ -61,20 +61,48 @@ class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, with connection attempts that leave time to try the next server."""
+    """kazoo's threads, with connections of our own making.
 
-    def __init__(self, connect_seconds: float, failed: Callable[[Exception], None]) -> None:
+    They leave time to try the next server, verify the server's name, and close what fails half-way.
+    """
+
+    def __init__(self, options: Options, connect_seconds: float, failed: Callable[[Exception], None]) -> None:
         super().__init__()
+        self._tls = tls_context(options) if options.tls else None
         self._connect_seconds = connect_seconds
         self._failed = failed
 
-    def create_connection(self, *args: Any, **kwargs: Any) -> Any:  # Any: passed on to kazoo unread
-        kwargs["timeout"] = min(kwargs.get("timeout") or self._connect_seconds, self._connect_seconds)
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        hostname: str | None = None,
+        timeout: float | None = None,
+        **_: object,  # kazoo's TLS settings: ours are in the context
+    ) -> socket.socket:
         try:
-            return super().create_connection(*args, **kwargs)
-        except Exception as error:
+            return self._connected(address, hostname, min(timeout or self._connect_seconds, self._connect_seconds))
+        except OSError as error:
             self._failed(error)
             raise
+
+    def _connected(self, address: tuple[str, int], hostname: str | None, timeout: float) -> socket.socket:
+        sock = socket.create_connection(address, timeout)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=hostname)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class NoCredentials(logging.Filter):
+    """kazoo logs its requests at DEBUG, and one of them carries the password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (isinstance(record.args, tuple) and any(isinstance(arg, Auth) for arg in record.args))
+
+
+_log.addFilter(NoCredentials())
 
 
 class Connection:
@@ -96,15 +124,10 @@ class Connection:
         self._client = KazooClient(
             hosts=",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in options.endpoints),
             timeout=ttl,
-            handler=Handler(ttl / (len(options.endpoints) + 2), self._connect_failed),
+            handler=Handler(options, ttl / (len(options.endpoints) + 2), self._connect_failed),
             auth_data=[("digest", f"{options.user}:{options.password or ''}")] if options.user else None,
             connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
             use_ssl=options.tls,
-            ca=options.ca,
-            certfile=options.cert,
-            keyfile=options.key,
-            verify_certs=True,
-            check_hostname=options.tls,
             logger=_log,
         )
         self._client.add_listener(self._state_changed)
@@ -248,7 +271,7 @@ class Connection:
             self._settled.set()
 
     def _never_connected(self) -> HoldfastError:
-        if not self._options.tls and any(_speaks_tls(endpoint) for endpoint in self._options.endpoints[:1]):
+        if not self._options.tls and any(speaks_tls(endpoint) for endpoint in self._options.endpoints[:1]):
             return TLSFailed(f"{self._options.display} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         told = f" ({self._last_error})" if self._last_error else ""
         return StoreUnavailable(
@@ -295,21 +318,3 @@ def _acl(options: Options) -> Sequence[Any]:
     if options.user:
         return [make_digest_acl(options.user, options.password or "", all=True)]
     return list(OPEN_ACL_UNSAFE)
-
-
-def _speaks_tls(endpoint: tuple[str, int]) -> bool:
-    """Would the server shake hands? Asked only to explain why a plain connection failed."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent over it
-    try:
-        with (
-            socket.create_connection(endpoint, _PROBE_SECONDS) as plain,
-            context.wrap_socket(plain) as wrapped,
-        ):
-            return wrapped.version() is not None
-    except ssl.SSLError as error:
-        # a server that asks for a client certificate got as far as TLS
-        return "CERTIFICATE" in str(error).upper() or "HANDSHAKE_FAILURE" in str(error).upper()
-    except OSError:
-        return False

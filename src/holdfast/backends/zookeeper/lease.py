@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from kazoo.exceptions import KazooException, NoNodeError, NodeExistsError, NotEmptyError
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
 from holdfast.backends.zookeeper import codec
 from holdfast.backends.zookeeper.connection import Connection, News, Pending
@@ -226,7 +226,7 @@ class ZooKeeperLease:
         return self._belief.on_change(told)
 
     def close(self, until: float) -> None:
-        alive = self.state not in _ENDED and self._started_at is not None
+        alive = self.state not in _ENDED and self._belief.proven and self._linked_since is None
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         if alive:
             self._empty_lines(until)

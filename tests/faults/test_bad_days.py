@@ -1,0 +1,242 @@
+"""Bad days on real servers: one clear exception type each, with what was tried and what to do, in the caller's time."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import holdfast
+from holdfast import (
+    AuthenticationFailed,
+    GatewayDisabled,
+    HoldfastError,
+    PermissionDenied,
+    StoreRefused,
+    StoreUnavailable,
+    TLSFailed,
+)
+from tests.conformance.worlds import eventually
+from tests.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, etcdctl, start
+from tests.servers.specs import Spec
+
+SECRET = "pa55 w/rd:%@"
+BOTH = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+
+
+@pytest.fixture(scope="module")
+def make(provider: Provider) -> Iterator[Callable[[Spec], Cluster]]:
+    """Clusters of this module, each made once."""
+    made: dict[Spec, Cluster] = {}
+
+    def get(spec: Spec) -> Cluster:
+        if spec not in made:
+            made[spec] = start(provider, spec)
+        return made[spec]
+
+    yield get
+    for cluster in made.values():
+        cluster.close()
+
+
+def spec(kind: str, tls: str) -> Spec:
+    return EtcdSpec(tls=tls) if kind == "etcd" else ZooKeeperSpec(tls=tls)  # type: ignore[arg-type]
+
+
+def works(url: str, **options: object) -> None:
+    with holdfast.connect(url, ttl=10, **options) as client:
+        hold = client.lock("a").acquire(timeout=10)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.lock("a").acquire, 20.0)
+            assert eventually(lambda: client.statistics()["events"].get("entered") == 2)  # type: ignore[attr-defined]
+            assert hold.release() is True
+            assert waiting.result().release() is True
+
+
+def fails(url: str, kind: type[HoldfastError], match: str, **options: object) -> str:
+    started = time.monotonic()
+    with holdfast.connect(url, **({"timeout": 2.0} | options)) as client:
+        with pytest.raises(kind, match=match) as caught:
+            client.lock("a").acquire(timeout=2.0)
+        assert time.monotonic() - started < 2.0 + 1.5
+        assert type(caught.value) is kind
+        assert client.lock("a").resource == "a"
+    return str(caught.value)
+
+
+@BOTH
+def test_unreachable_store(kind: str) -> None:
+    """Nobody listens there: StoreUnavailable within the deadline, naming the address and the question to ask."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = fails(f"{kind}://127.0.0.1:{port}/x", StoreUnavailable, "running")
+    assert str(port) in told
+
+
+@BOTH
+def test_host_that_does_not_resolve(kind: str) -> None:
+    """A name without an address is StoreUnavailable too."""
+    fails(f"{kind}://no-such-host.invalid/x", StoreUnavailable, "no-such-host.invalid")
+
+
+@BOTH
+def test_server_that_accepts_and_says_nothing(kind: str) -> None:
+    """A port that swallows everything: within the deadline."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        fails(f"{kind}://127.0.0.1:{silent.getsockname()[1]}/x", StoreUnavailable, "did not answer|no session|answer")
+
+
+@BOTH
+@pytest.mark.parametrize("tls", ["server", "mutual"])
+def test_tls_works(make: Callable[[Spec], Cluster], kind: str, tls: str) -> None:
+    """Server-verified and mutual TLS, requests and watches."""
+    works(make(spec(kind, tls)).url("tls"))
+
+
+@BOTH
+def test_tls_with_an_unknown_authority(make: Callable[[Spec], Cluster], kind: str) -> None:
+    """A server that can't be verified is refused."""
+    cluster = make(spec(kind, "server"))
+    assert cluster.tls is not None
+    url = f"{kind}://{cluster.endpoints[0]}/x"
+    fails(url, TLSFailed, "ca", ca=str(cluster.tls.other_ca))
+
+
+@BOTH
+def test_tls_without_a_client_certificate(make: Callable[[Spec], Cluster], kind: str) -> None:
+    """A server that wants a certificate and gets none."""
+    cluster = make(spec(kind, "mutual"))
+    assert cluster.tls is not None
+    fails(f"{kind}://{cluster.endpoints[0]}/x", TLSFailed, "cert", ca=str(cluster.tls.ca))
+
+
+@BOTH
+def test_plain_spoken_to_tls(make: Callable[[Spec], Cluster], kind: str) -> None:
+    """No TLS towards a TLS port: the error says that the port speaks TLS."""
+    cluster = make(spec(kind, "server"))
+    fails(f"{kind}://{cluster.endpoints[0]}/x", TLSFailed, "speaks TLS")
+
+
+@BOTH
+def test_tls_spoken_to_plain(singles: dict[str, Cluster], kind: str) -> None:
+    """TLS towards a plain port."""
+    fails(f"{kind}://{singles[kind].endpoints[0]}/x?tls=true", TLSFailed, "TLS")
+
+
+def test_etcd_user_and_password_with_token_refresh(make: Callable[[Spec], Cluster]) -> None:
+    """Signed in, over tokens that expire while a hold is kept and a waiter waits (bug 16)."""
+    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
+    with holdfast.connect(cluster.url("auth"), ttl=3) as client:
+        hold = client.lock("a").acquire(timeout=10)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.lock("a").acquire, 30.0)
+            time.sleep(4.0)
+            hold.check()
+            assert hold.release() is True
+            assert waiting.result().release() is True
+
+
+def test_etcd_watches_with_users_carry_many_waiters(make: Callable[[Spec], Cluster]) -> None:
+    """Where the WebSocket is refused the streaming POST does: ten waiters, in order."""
+    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
+    with holdfast.connect(cluster.url("auth"), ttl=10) as client, ThreadPoolExecutor(max_workers=10) as pool:
+        hold = client.lock("many").acquire(timeout=10)
+        tokens: list[int] = []
+
+        def wait() -> None:
+            with client.lock("many") as mine:
+                tokens.append(mine.token)
+
+        waiting = [pool.submit(wait) for _ in range(10)]
+        assert eventually(lambda: client.statistics()["events"].get("entered") == 11)  # type: ignore[attr-defined]
+        hold.release()
+        for future in waiting:
+            future.result(30)
+        assert tokens == sorted(tokens)
+
+
+def test_etcd_wrong_password_and_no_user(make: Callable[[Spec], Cluster]) -> None:
+    """AuthenticationFailed, and the password is nowhere in the message, the repr or the log."""
+    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
+    url = f"etcd://{cluster.endpoints[0]}/x"
+    told = fails(url, AuthenticationFailed, "user and password", user="root", password="wr0ng")
+    assert "wr0ng" not in told
+    fails(url, AuthenticationFailed, "user")
+
+
+def test_etcd_user_without_permission(make: Callable[[Spec], Cluster]) -> None:
+    """PermissionDenied, naming the user and the namespace."""
+    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
+    assert etcdctl(cluster, "user", "add", "poor:poor").returncode == 0
+    told = fails(f"etcd://poor:poor@{cluster.endpoints[0]}/x", PermissionDenied, "permission")
+    assert "'poor'" in told
+
+
+def test_etcd_without_its_gateway(make: Callable[[Spec], Cluster]) -> None:
+    """GatewayDisabled, with the flag that turns it on."""
+    fails(make(EtcdSpec(gateway=False)).url("x"), GatewayDisabled, "--enable-grpc-gateway")
+
+
+def test_etcd_out_of_space(provider: Provider) -> None:
+    """Bug 50: the quota alarm refuses writes: StoreRefused says what to do; a release still goes through."""
+    cluster = provider.etcd(EtcdSpec(quota_bytes=16 * 1024 * 1024))
+    try:
+        with holdfast.connect(cluster.url("x"), ttl=10) as client:
+            hold = client.lock("held").acquire()
+            big = "x" * 1_000_000
+            for number in range(40):
+                if etcdctl(cluster, "put", f"fill-{number}", big[:120_000]).returncode != 0:
+                    break
+                for other in range(8):
+                    etcdctl(cluster, "put", f"fill-{number}-{other}", big[:120_000])
+            with pytest.raises(StoreRefused, match="space"):
+                client.lock("a").acquire(timeout=5)
+            hold.check()
+            assert hold.release() is True
+    finally:
+        cluster.close()
+
+
+def test_zookeeper_digest_and_acls(singles: dict[str, Cluster]) -> None:
+    """What a client with a user creates is that user's alone: another one gets PermissionDenied."""
+    endpoint = singles["zookeeper"].endpoints[0]
+    name = f"acl-{time.monotonic_ns():x}"
+    with holdfast.connect(f"zookeeper://{endpoint}/{name}", user="me", password=SECRET, ttl=10) as client:
+        hold = client.lock("a").acquire()
+        told = fails(f"zookeeper://me:wr0ng@{endpoint}/{name}", PermissionDenied, "ACL")
+        assert "wr0ng" not in told
+        fails(f"zookeeper://{endpoint}/{name}", PermissionDenied, "without user")
+        assert hold.release() is True
+    works(f"zookeeper://{endpoint}/{name}", user="me", password=SECRET)
+
+
+@BOTH
+def test_credentials_never_show(
+    singles: dict[str, Cluster], kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """repr, statistics, every log line of every logger at every level, and errors: no password in any of them."""
+    caplog.set_level(1)
+    url = f"{kind}://someone:{'s3cr3t'}@{singles[kind].endpoints[0]}/x-{time.monotonic_ns():x}"
+    with holdfast.connect(url, ttl=5, timeout=1.5) as client:
+        try:
+            client.lock("a").acquire(timeout=1.5).release()
+        except HoldfastError as error:
+            assert "s3cr3t" not in str(error)
+        shown = repr(client) + str(client.statistics()) + repr(client._house.options)
+    assert "s3cr3t" not in shown + caplog.text + "".join(capsys.readouterr())
+
+
+@BOTH
+def test_endpoint_failover_at_the_first_call(triples: dict[str, Cluster], kind: str) -> None:
+    """The first endpoints are dead or silent: the call goes on to one that answers, within its deadline."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        first = f"127.0.0.1:{dead.getsockname()[1]},127.0.0.1:{silent.getsockname()[1]}"
+        url = re.sub(r"://", f"://{first},", triples[kind].url("failover"))
+        with holdfast.connect(url, ttl=6) as client, client.lock("a").acquire(timeout=10) as hold:
+            hold.renew()

@@ -1,0 +1,480 @@
+"""Faults on real servers, each of which has fooled some lock library: RELIABILITY.md section 4 names them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreError, StoreUnavailable
+from tests.conformance.worlds import eventually
+from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, etcdctl, zk_four_letter
+
+BOTH = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+
+
+def url(cluster: Cluster, **options: object) -> str:
+    extra = {"tick": 0.2} if cluster.kind == "zookeeper" else {}
+    return cluster.url(f"faults-{time.monotonic_ns():x}", **(extra | options))
+
+
+def proxied(cluster: Cluster, proxy: FaultProxy, member: int = 0, **options: object) -> str:
+    """The cluster's URL with one member behind a proxy and the others left out."""
+    whole = url(cluster, **options)
+    return whole.replace(",".join(cluster.endpoints), proxy.endpoint)
+
+
+HOLDER = """
+import sys, time, holdfast
+client = holdfast.connect(sys.argv[1], ttl=float(sys.argv[2]))
+hold = client.lock("a").acquire()
+print("held", hold.token, flush=True)
+for line in sys.stdin:
+    try:
+        hold.check()
+        print("still held", flush=True)
+    except holdfast.LeaseLost:
+        print("lost", flush=True)
+"""
+
+
+@pytest.fixture
+def holder() -> Iterator[Any]:
+    """Starts programs that hold lock `a`; kills what is left of them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(address: str, ttl: float) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, address, str(ttl)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+@BOTH
+def test_stopped_process_finds_out_on_its_first_check(singles: dict[str, Cluster], holder: Any, kind: str) -> None:
+    """SIGSTOP for twice the TTL, then SIGCONT: the very first check() raises; no network, thread or callback needed."""
+    address = url(singles[kind])
+    process = holder(address, 1.5)
+    assert process.stdout.readline().startswith("held")
+    os.kill(process.pid, signal.SIGSTOP)
+    with holdfast.connect(address, ttl=10) as client:
+        successor = client.lock("a").acquire(timeout=20)
+        time.sleep(0.5)
+        process.stdin.write("check\n")  # it waits in the pipe, so check() is the first thing that runs
+        process.stdin.flush()
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.stdout.readline() == "lost\n"
+        assert successor.release() is True
+
+
+@BOTH
+def test_killed_holder_is_followed_after_its_ttl(singles: dict[str, Cluster], holder: Any, kind: str) -> None:
+    """A crash gives up by TTL: the waiter holds within TTL and the store's own slack."""
+    address = url(singles[kind])
+    process = holder(address, 2.0)
+    token = int(process.stdout.readline().split()[1])
+    with holdfast.connect(address, ttl=10) as client:
+        process.kill()
+        started = time.monotonic()
+        with client.lock("a").acquire(timeout=20) as hold:
+            assert time.monotonic() - started < 2.0 + 3.0
+            assert hold.token > token
+
+
+@BOTH
+def test_leader_of_the_store_is_killed_under_a_hold(triples: dict[str, Cluster], kind: str) -> None:
+    """The store elects a new leader within the TTL: the hold survives, and works go on."""
+    cluster = triples[kind]
+    with holdfast.connect(url(cluster), ttl=10) as client:
+        hold = client.lock("a").acquire()
+        leader = cluster.leader()
+        leader.kill()
+        try:
+            with ThreadPoolExecutor() as pool:
+                other = pool.submit(client.lock("b").acquire, 20.0)
+                other.result().release()
+            hold.renew()
+            hold.check()
+        finally:
+            leader.start()
+        assert hold.release() is True
+
+
+@BOTH
+def test_clients_own_member_hangs(triples: dict[str, Cluster], kind: str) -> None:
+    """The member the client talks to is stopped: the client moves on before its lease ends, and its watches too."""
+    cluster = triples[kind]
+    address = url(cluster)
+    with holdfast.connect(address, ttl=8) as client, holdfast.connect(address, ttl=30) as other:
+        theirs = other.lock("b").acquire()
+        hold = client.lock("a").acquire()
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.lock("b").acquire, 60.0)
+            assert eventually(lambda: client.statistics()["events"].get("entered") == 2)  # type: ignore[attr-defined]
+            mine = member_of(cluster, client)
+            mine.pause()
+            try:
+                time.sleep(9.0)
+                hold.check()
+                theirs_released = pool.submit(theirs.release)
+                waiting.result(30).release()
+                theirs_released.result(30)
+            finally:
+                mine.resume()
+        hold.check()
+        assert hold.release() is True
+
+
+def member_of(cluster: Cluster, client: holdfast.Client) -> Any:
+    """The member that serves this client now."""
+    if cluster.kind == "etcd":
+        endpoint = client.statistics()["backend"]["endpoint"]  # type: ignore[index]
+    else:
+        lease = next(iter(client._house._leases.values()))
+        host, port = lease._connection._client._connection._socket.getpeername()[:2]  # type: ignore[attr-defined]
+        endpoint = f"{host}:{port}"
+    return next(member for member in cluster.members if member.endpoint == endpoint)
+
+
+@BOTH
+def test_all_answers_lost_until_the_deadline_leave_no_ticket(singles: dict[str, Cluster], kind: str) -> None:
+    """Bug 17: an acquire that never got an answer must not become the owner later."""
+    cluster = singles[kind]
+    with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]
+        address = proxied(cluster, proxy, timeout=1.0)
+        with holdfast.connect(address, ttl=30) as client:
+            client.lock("warm").acquire().release()
+            enter = (
+                (lambda opcode, _: opcode == 15) if kind == "zookeeper" else (lambda _m, _p, body: b'"lease":' in body)
+            )
+            proxy.lose_answer(enter, times=100)  # type: ignore[arg-type]
+            with pytest.raises((StoreUnavailable, AcquireTimeout)):
+                client.lock("a").acquire(timeout=1.0)
+            proxy.forget()
+            direct = holdfast.connect(address.replace(proxy.endpoint, cluster.endpoints[0]), ttl=10)
+            with direct, direct.lock("a").acquire(timeout=5.0) as hold:
+                time.sleep(0.3)
+                hold.check()
+
+
+def test_zookeeper_follower_cut_off_from_its_leader_proves_nothing(provider: Provider) -> None:
+    """Bug 24: it goes on answering pings and reads; the hold must end before the leader gives the lock away.
+
+    The follower's links to its peers run through proxies; its clients reach it directly.
+    """
+    cluster = provider.zookeeper(ZooKeeperSpec(size=3))
+    follower = cluster.members[0]  # the lowest id, so that it doesn't lead after its restart
+    proxies = _peer_links_through_proxies(follower)
+    try:
+        assert follower is not cluster.leader()
+        address = url(cluster)
+        cut_off = address.replace(",".join(cluster.endpoints), follower.endpoint)
+        rest = address.replace(",".join(cluster.endpoints), ",".join(m.endpoint for m in cluster.members[1:]))
+        with holdfast.connect(rest, ttl=10) as other, holdfast.connect(cut_off, ttl=2) as client:
+            hold = client.lock("a").acquire()
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(other.lock("a").acquire, 30.0)
+                for proxy in proxies:
+                    proxy.blackhole()
+                while hold.state is not HoldState.LOST:
+                    assert not waiting.done(), "two holders"
+                    time.sleep(0.001)
+                assert waiting.result().token > hold.token
+    finally:
+        for proxy in proxies:
+            proxy.close()
+        cluster.close()
+
+
+def _peer_links_through_proxies(member: Any) -> list[FaultProxy]:
+    """Restart `member` with its way to the others' quorum ports through proxies."""
+    proxies: list[FaultProxy] = []
+    config: Path = member._machine.directory / "zoo.cfg"
+
+    def through(match: re.Match[str]) -> str:
+        proxies.append(FaultProxy(f"{match[2]}:{match[3]}", "raw"))
+        return f"{match[1]}{proxies[-1].endpoint}:{match[4]}"
+
+    member.kill()
+    config.write_text(re.sub(r"^(server\.[23]=)([^:]+):(\d+):(\d+)", through, config.read_text(), flags=re.MULTILINE))
+    member.start()
+    assert len(proxies) == 2
+    return proxies
+
+
+def test_etcd_token_is_the_create_revision_under_noise(singles: dict[str, Cluster]) -> None:
+    """Bug 31: other writes between do not make the token anything else than the ticket's create revision."""
+    cluster = singles["etcd"]
+    with holdfast.connect(url(cluster), ttl=10) as client:
+        prefix = client._house.options.namespace
+        for number in range(3):
+            etcdctl(cluster, "put", f"noise-{number}", "x")
+            with client.election("e", value="v").campaign() as hold:
+                etcdctl(cluster, "put", f"noise-{number}", "y")
+                hold.amend("w")
+                told = etcdctl(cluster, "get", "--prefix", f"{prefix}/e/", "-w", "fields").stdout
+                assert int(re.findall(r'"CreateRevision" : (\d+)', told)[0]) == hold.token
+        etcdctl(cluster, "del", "--prefix", "noise-")
+
+
+def test_etcd_watch_created_late_does_not_miss_the_release(singles: dict[str, Cluster]) -> None:
+    """Bug 13: the release happens while the watch's creation is still on its way."""
+    cluster = singles["etcd"]
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        address = proxied(cluster, proxy)
+        direct = address.replace(proxy.endpoint, cluster.endpoints[0])
+        with holdfast.connect(address, ttl=10) as waiter, holdfast.connect(direct, ttl=10) as holder:
+            waiter.lock("warm").acquire().release()
+            hold = holder.lock("a").acquire()
+            with ThreadPoolExecutor() as pool:
+                proxy.delay(to_server=0.2)
+                waiting = pool.submit(waiter.lock("a").acquire, 15.0)
+                assert eventually(lambda: waiter.statistics()["events"].get("entered") == 2)  # type: ignore[attr-defined]
+                hold.release()
+                assert waiting.result(10).release() is True
+
+
+def test_etcd_compaction_while_waiting_wakes_and_orphans_nobody(singles: dict[str, Cluster]) -> None:
+    """Bug 14: a watch that compaction ends is a reason to look; every waiter gets its turn, none is left behind."""
+    cluster = singles["etcd"]
+    address = url(cluster)
+    with holdfast.connect(address, ttl=20) as client, FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        waiter = holdfast.connect(address.replace(cluster.endpoints[0], proxy.endpoint), ttl=20)
+        with waiter, ThreadPoolExecutor() as pool:
+            hold = client.lock("a").acquire()
+            waiting = [pool.submit(waiter.lock("a").acquire, 60.0) for _ in range(3)]
+            assert eventually(lambda: waiter.statistics()["events"].get("entered") == 3)  # type: ignore[attr-defined]
+            for number in range(3):
+                proxy.reset()
+                out = etcdctl(cluster, "put", "noise", str(number), "-w", "fields").stdout
+                etcdctl(cluster, "compact", re.findall(r'"Revision" : (\d+)', out)[0])
+            hold.release()
+            for _ in range(3):
+                assert eventually(lambda: any(f.done() for f in waiting), 30.0)
+                done = next(f for f in waiting if f.done())
+                waiting.remove(done)
+                assert done.result().release() is True
+        etcdctl(cluster, "del", "noise")
+
+
+@BOTH
+def test_blocking_callback_stalls_nothing(singles: dict[str, Cluster], kind: str) -> None:
+    """Bug 25: a user's callback that blocks for twice the TTL does not keep the lease from being renewed."""
+    with holdfast.connect(url(singles[kind]), ttl=1.5) as client:
+        hold = client.lock("a").acquire()
+        entered, leave = threading.Event(), threading.Event()
+
+        def block(state: HoldState) -> None:
+            entered.set()
+            leave.wait(20)
+
+        first = client.lock("b").acquire()
+        first.on_change(block)
+        first.release()
+        assert entered.wait(5)
+        time.sleep(3.0)
+        hold.check()
+        leave.set()
+        assert hold.release() is True
+
+
+def test_zookeeper_dying_sessions_node_is_not_taken_for_mine(singles: dict[str, Cluster]) -> None:
+    """Bugs 20, 26: after the session is lost the old hold stays lost, and a new acquire waits for the old node to go."""
+    cluster = singles["zookeeper"]
+    with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy:
+        address = proxied(cluster, proxy)
+        with holdfast.connect(address, ttl=2) as client:
+            hold = client.lock("a").acquire()
+            proxy.blackhole()
+            assert hold.lost.wait(5)
+            proxy.heal()
+            again = client.lock("a").acquire(timeout=20)
+            assert again.token > hold.token
+            assert again.lease_id != hold.lease_id
+            assert hold.state is HoldState.LOST
+            assert hold.release() is False
+            again.check()
+            again.release()
+
+
+def test_zookeeper_reconnecting_twice_in_a_moment_keeps_one_holder(singles: dict[str, Cluster]) -> None:
+    """Bug 28: connections that break in quick succession lose nothing and admit nobody twice."""
+    cluster = singles["zookeeper"]
+    with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy:
+        with holdfast.connect(proxied(cluster, proxy), ttl=6) as client:
+            hold = client.lock("a").acquire()
+            for _ in range(6):
+                proxy.reset()
+                time.sleep(0.05)
+            assert client.lock("a").try_acquire() is None
+            hold.renew()
+            hold.check()
+            assert hold.release() is True
+
+
+def test_zookeeper_busy_client_in_a_black_hole_stops_believing(singles: dict[str, Cluster]) -> None:
+    """Bugs 22, 23: requests that are sent into nothing must not keep the belief alive."""
+    cluster = singles["zookeeper"]
+    with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy:
+        with holdfast.connect(proxied(cluster, proxy, timeout=0.3), ttl=2) as client:
+            hold = client.lock("a").acquire()
+            proxy.blackhole()
+            started = time.monotonic()
+            while hold.state is not HoldState.LOST:
+                with pytest.raises((StoreError, LeaseLost, AcquireTimeout)):
+                    client.lock("b").acquire(timeout=0.1)
+                assert time.monotonic() - started < 4.0
+            assert time.monotonic() - started <= 2.1
+            proxy.heal()
+
+
+def test_etcd_keepalives_answers_delayed_do_not_stretch_the_belief(singles: dict[str, Cluster]) -> None:
+    """Bug 6: the deadline counts from before the send, so late answers are worth less."""
+    cluster = singles["etcd"]
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        with holdfast.connect(proxied(cluster, proxy), ttl=3) as client:
+            hold = client.lock("a").acquire()
+            proxy.delay(to_client=0.8)
+            remaining = hold.renew()
+            assert remaining <= hold.ttl - 0.8
+            proxy.blackhole()
+            ends = time.monotonic() + hold.remaining()
+            assert hold.lost.wait(5)
+            assert time.monotonic() < ends + 1.0
+            proxy.heal()
+
+
+def test_etcd_isolated_member_does_not_hold_up_its_waiter(provider: Provider) -> None:
+    """Bug 15: a watch on a member without a leader stays silent; the client goes elsewhere by itself."""
+    cluster = provider.etcd(EtcdSpec(size=3))
+    try:
+        address = url(cluster)
+        mine = cluster.followers()[0]
+        others = [m for m in cluster.members if m is not mine]
+        reordered = address.replace(",".join(cluster.endpoints), ",".join(m.endpoint for m in (mine, *others)))
+        elsewhere = address.replace(",".join(cluster.endpoints), ",".join(m.endpoint for m in others))
+        with holdfast.connect(elsewhere, ttl=60) as other, holdfast.connect(reordered, ttl=6) as client:
+            hold = other.lock("a").acquire()
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(client.lock("a").acquire, 60.0)
+                assert eventually(lambda: client.statistics()["events"].get("entered") == 1)  # type: ignore[attr-defined]
+                mine.pause()
+                time.sleep(1.0)
+                hold.release()
+                assert waiting.result(20).release() is True
+                mine.resume()
+    finally:
+        cluster.close()
+
+
+def test_etcd_restored_store_stops_the_client(provider: Provider, tmp_path: Path) -> None:
+    """Bug 43: a store restored from a snapshot would hand out lower tokens: StoreWentBack instead."""
+    cluster = provider.etcd(EtcdSpec())
+    member = cluster.members[0]
+    try:
+        with holdfast.connect(url(cluster), ttl=5) as client:
+            client.lock("a").acquire().release()
+            snapshot = tmp_path / "snapshot.db"
+            etcdctl(cluster, "snapshot", "save", str(snapshot))
+            for _ in range(20):
+                high = client.lock("a").acquire()
+                high.release()
+            member.kill()
+            _restore(member, snapshot, cluster)
+            member.start()
+            with pytest.raises((holdfast.StoreWentBack, LeaseLost)) as caught:
+                for _ in range(3):
+                    client.lock("a").acquire(timeout=10).release()
+            if caught.type is LeaseLost:  # the lease of the other history is gone; the next try says why
+                with pytest.raises(holdfast.StoreWentBack):
+                    client.lock("a").acquire(timeout=10)
+            with pytest.raises(holdfast.StoreWentBack):
+                client.lock("other").try_acquire()
+    finally:
+        cluster.close()
+
+
+def _restore(member: Any, snapshot: Path, cluster: Cluster) -> None:
+    """Put the snapshot in place of the killed member's data."""
+    data = member._machine.directory / "data"
+    arguments = member._machine.command
+    peer = next(a.split("=", 1)[1] for a in arguments if a.startswith("--initial-advertise-peer-urls="))
+    subprocess.run(["rm", "-rf", str(data)], check=True)
+    restored = etcdctl(
+        cluster, "snapshot", "restore", str(snapshot), f"--data-dir={data}", "--name=m0",
+        f"--initial-cluster=m0={peer}", f"--initial-advertise-peer-urls={peer}",
+    )  # fmt: skip
+    assert restored.returncode == 0, restored.stderr
+
+
+def test_wall_clock_plays_no_part(singles: dict[str, Cluster]) -> None:
+    """Bug 38: nothing in the library that decides reads the wall clock."""
+    source = Path(holdfast.__file__).parent
+    for path in source.rglob("*.py"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if "time.time()" in line or "datetime.now" in line:
+                assert path.name in ("codec.py", "memory.py"), f"{path.name}:{number} {line}"  # created_at, for people
+
+
+def test_ten_thousand_failed_tries_leave_the_leases_flat(singles: dict[str, Cluster]) -> None:
+    """Bug 48, PEERS 0.2: no lease per try. Half on etcd, half on ZooKeeper."""
+    for kind, count in (("etcd", lease_count), ("zookeeper", session_count)):
+        cluster = singles[kind]
+        with holdfast.connect(url(cluster), ttl=30) as client:
+            hold = client.lock("a").acquire()
+            before = count(cluster)
+            for _ in range(5_000):
+                assert client.lock("a").try_acquire() is None
+            assert count(cluster) == before
+            assert hold.release() is True
+
+
+def lease_count(cluster: Cluster) -> int:
+    return len(etcdctl(cluster, "lease", "list").stdout.splitlines())
+
+
+def session_count(cluster: Cluster) -> int:
+    return zk_four_letter(cluster.members[0].metrics_endpoint, "cons").count("sid=")
+
+
+@BOTH
+def test_ten_thousand_names_leave_nothing(singles: dict[str, Cluster], kind: str) -> None:
+    """Law 12: taking and releasing thousands of different names once leaves no key, node or lease."""
+    cluster = singles[kind]
+    address = url(cluster)
+    with holdfast.connect(address, ttl=30) as client:
+        for number in range(10_000):
+            client.lock(f"name-{number}").acquire().release()
+        namespace = client._house.options.namespace
+    if kind == "etcd":
+        assert etcdctl(cluster, "get", "--prefix", "--keys-only", namespace).stdout.strip() == ""
+    else:
+        assert eventually(lambda: namespace not in zk_four_letter(cluster.members[0].metrics_endpoint, "wchp"))
+        assert eventually(lambda: _znodes(cluster, namespace) == 0, 30.0)
+
+
+def _znodes(cluster: Cluster, namespace: str) -> int:
+    from tests.conformance.worlds import Admin, _tree
+
+    with Admin(cluster.endpoints[0]) as zk:
+        return len(_tree(zk, f"/{namespace}"))
