@@ -36,6 +36,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from holdfast.errors import (
     AuthenticationFailed,
+    ClientClosed,
     HoldfastError,
     LeaseLost,
     PermissionDenied,
@@ -103,6 +104,7 @@ class NoCredentials(logging.Filter):
 
 
 _log.addFilter(NoCredentials())
+_log.setLevel(logging.ERROR)  # it warns at every failed attempt; holdfast's own events tell of it once
 
 
 class Connection:
@@ -149,6 +151,7 @@ class Connection:
 
     def stop(self, until: float) -> None:
         """End the session at the store; waits for that until `until`, and goes on in the background after."""
+        self._refuse(ClientClosed("the client was closed before ZooKeeper answered"))
         with self._stopping:
             if self._stopper is None:
                 self._over = True
