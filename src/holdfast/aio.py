@@ -121,6 +121,11 @@ class Hold(Holding):
         """An event that is set when the hold is lost: `is_set()` and `await wait(timeout)`."""
         return Loss(self, self._loss, self._house.clock)
 
+    def on_change(self, callback: Callable[[HoldState], None]) -> None:
+        """Call `callback(state)` on every change from now on, in order, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        super().on_change(lambda state: _soon(loop, lambda: callback(state)))
+
     async def renew(self) -> float:
         """Prove the hold now instead of at the next renewal; the new remaining(). Raises LeaseLost, StoreError."""
         return await _drive(self._house, self._renewing())

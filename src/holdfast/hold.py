@@ -66,6 +66,7 @@ class Holding:
     def __init__(self, turn: Turn, entry: Entry, lease: Lease, house: House) -> None:
         token = turn.ticket.token
         if token is None:
+            lease.abandon(entry)
             raise LeaseLost(f"the store showed no token for the ticket of {entry.resource!r}")
         self._token = token
         self._loss = Signal()
@@ -82,7 +83,10 @@ class Holding:
         self._own_watch: Signal | None = None
         self._unsubscribe = lease.on_end(self._lease_changed)
         self._timer = house.clock.schedule(self._since + OWN_WATCH_AFTER, self._watch_own_ticket)
+        self._waited_seconds = turn.waited_seconds
         self._emit("acquired", seconds=turn.waited_seconds)
+        if lease.state in (LeaseState.LOST, LeaseState.CLOSED):  # it ended before it could tell us
+            self._lease_changed(lease.state, "its lease had ended by the time its turn came")
 
     @property
     def token(self) -> int:
@@ -152,6 +156,22 @@ class Holding:
         """Call `callback(state)` on every change from now on, in order, on a thread of its own."""
         self._callbacks += (callback,)
 
+    def statistics(self) -> dict[str, object]:
+        """What there is to know about the hold, ready for JSON; the token is a string, as it may exceed 2^53."""
+        return {
+            "resource": self.resource,
+            "token": str(self.token),
+            "owner": self.owner,
+            "id": self.id,
+            "lease_id": self.lease_id,
+            "ttl": self.ttl,
+            "state": self.state.value,
+            "reason": self.reason,
+            "remaining": self.remaining(),
+            "waited_seconds": self._waited_seconds,
+            "age_seconds": self._house.clock.now() - self._since,
+        }
+
     def __repr__(self) -> str:
         return (
             f"<holdfast.Hold {self.resource!r} token={self.token} {self.state.value} "
@@ -176,6 +196,8 @@ class Holding:
         until = self._house.clock.now() + self._house.request_seconds
         try:
             gone: bool = yield Leave(self._lease, self._ticket, until)
+        except (LeaseLost, ClientClosed):
+            return False  # gone with its lease meanwhile
         except BaseException:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
             self._lease.abandon(self._entry)
             raise

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 from holdfast import checks
 from holdfast.backends import open_backend
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, HoldfastError
+from holdfast.errors import ClientClosed, HoldfastError, InvalidOption
 from holdfast.events import Hub
 from holdfast.forks import generation, refuse_child
 from holdfast.hold import Holding
 from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings
-from holdfast.limits import RETRY_PAUSE_MAX, WORKERS_MAX
+from holdfast.limits import LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
 from holdfast.names import encode
 from holdfast.options import Options
 from holdfast.recipes.ask import Ask
@@ -65,6 +65,7 @@ class House:
         self._guard = threading.RLock()  # guards _leases
         self._leases: dict[float, Lease] = {}
         self._closing = Signal()
+        self._closed = Signal()
 
     @property
     def closing(self) -> Signal:
@@ -83,6 +84,12 @@ class House:
             if self._closing.is_set():
                 raise ClientClosed(f"the client of {self.store} is closed; connect again")
             lease = self._leases.get(ttl)
+            if lease is None and len(self._leases) >= LEASES_MAX:
+                known = ", ".join(f"{known:g}" for known in sorted(self._leases))
+                raise InvalidOption(
+                    f"a client keeps one lease per ttl, and at most {LEASES_MAX}: ttl={ttl:g} would be one more. Use a few "
+                    f"fixed values (in use: {known})"
+                )
             if lease is None or lease.state in (LeaseState.LOST, LeaseState.CLOSED):
                 lease = self._leases[ttl] = self._backend.open(ttl)
             return lease
@@ -145,10 +152,12 @@ class House:
         if self._born != generation():
             return  # the parent's: nothing here is ours to close
         with self._guard:
-            if self._closing.is_set():
-                return
+            first = not self._closing.is_set()
             self._closing.set()
             leases = list(self._leases.values())
+        if not first:  # another thread is at it: when this call returns, the holds are given up all the same
+            self._closed.wait(2 * self.request_seconds)
+            return
         until = self.request_until()
         for lease in leases:
             try:
@@ -156,6 +165,7 @@ class House:
             except HoldfastError as error:  # its TTL ends it; the rest must be closed all the same
                 _log.warning("a lease of %s could not be closed: %s", self.store, error)
         self._backend.close()
+        self._closed.set()
         self.workers.close()
         self._callbacks.close()
 

@@ -26,6 +26,9 @@ FATE_WINDOW: Final = 10.0
 OWN_WATCH_AFTER: Final = 0.25
 """A hold older than this has its own ticket watched, to hear of an administrator's removal."""
 
+LEASES_MAX: Final = 16
+"""Leases of one client: one per TTL asked for. On ZooKeeper each is a session of its own."""
+
 WORKERS_MAX: Final = 4
 """Threads that carry out asyncio's requests and the reaper's, per client."""
 

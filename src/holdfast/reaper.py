@@ -2,6 +2,10 @@
 
 A try is a short task on the client's workers; between tries a timer waits, so a store that is away
 costs no thread. It ends when the ticket is gone for certain, or its lease is: then the store removes it.
+
+"For certain" needs a second look on a store whose requests can overtake each other: a try of `enter`
+whose answer was lost may be carried out after a later try was, and after its ticket was removed. Once no
+server can still do so (`fate_seconds`), the reaper looks again.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Callable
 
 from holdfast.errors import ClientClosed, HoldfastError
 from holdfast.lease import Entry, LeaseState, Surroundings
-from holdfast.limits import FATE_WINDOW, REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
+from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
 
 _PAUSE_MAX = 2.0
 
@@ -20,11 +24,17 @@ class Reaper:
     """Withdraws entries of one lease, in the background."""
 
     def __init__(
-        self, withdraw: Callable[[Entry, float], bool], state: Callable[[], LeaseState], around: Surroundings
+        self,
+        withdraw: Callable[[Entry, float], bool],
+        state: Callable[[], LeaseState],
+        around: Surroundings,
+        *,
+        fate_seconds: float | None = None,
     ) -> None:
         self._withdraw = withdraw
         self._state = state
         self._around = around
+        self._fate_seconds = fate_seconds
         self._guard = threading.RLock()  # guards _owned
         self._owned: set[str] = set()
 
@@ -39,23 +49,25 @@ class Reaper:
             if entry.id in self._owned:
                 return
             self._owned.add(entry.id)
-        self._try_soon(entry, 0.0, RETRY_PAUSE_FIRST)
+        self._submit(lambda: self._try(entry, RETRY_PAUSE_FIRST, last=self._fate_seconds is None))
 
-    def _try_soon(self, entry: Entry, after: float, pause: float) -> None:
-        clock, workers = self._around.clock, self._around.workers
+    def own_later(self, entry: Entry) -> None:
+        """The ticket was removed; see that no late try brings it back."""
+        if self._fate_seconds is None:
+            return
+        clock = self._around.clock
+        clock.schedule(
+            clock.now() + self._fate_seconds,
+            lambda: self._submit(lambda: self._try(entry, RETRY_PAUSE_FIRST, last=True)),
+        )
 
-        def submit() -> None:
-            try:
-                workers.submit(lambda: self._try(entry, pause))
-            except ClientClosed:  # its leases were closed with it, and the ticket with them
-                self._owned.discard(entry.id)
+    def _submit(self, work: Callable[[], None]) -> None:
+        try:
+            self._around.workers.submit(work)
+        except ClientClosed:  # its leases were closed with it, and their tickets with them
+            self._owned.clear()
 
-        if after:
-            clock.schedule(clock.now() + after, submit)
-        else:
-            submit()
-
-    def _try(self, entry: Entry, pause: float) -> None:
+    def _try(self, entry: Entry, pause: float, *, last: bool) -> None:
         clock, hub = self._around.clock, self._around.hub
         if self._state() in (LeaseState.LOST, LeaseState.CLOSED):
             self._owned.discard(entry.id)
@@ -64,34 +76,11 @@ class Reaper:
             removed = self._withdraw(entry, clock.now() + REQUEST_TIMEOUT_DEFAULT)
         except HoldfastError as error:
             hub.emit("reap_failed", resource=entry.resource, owner=entry.owner, reason=str(error))
-            self._try_soon(entry, pause, min(pause * 2, _PAUSE_MAX))
+            again = min(pause * 2, _PAUSE_MAX)
+            clock.schedule(clock.now() + pause, lambda: self._submit(lambda: self._try(entry, again, last=last)))
             return
         if removed:
             hub.emit("reaped", resource=entry.resource, owner=entry.owner)
-            self._owned.discard(entry.id)
-        else:
-            # Not there. A request whose answer was lost may still be on its way to the store: look
-            # once more when no server can carry it out any longer.
-            self._look_once_more(entry)
-
-    def _look_once_more(self, entry: Entry) -> None:
-        with self._guard:
-            if entry.id not in self._owned:
-                return
-            self._owned.discard(entry.id)
-        clock, workers = self._around.clock, self._around.workers
-
-        def submit() -> None:
-            try:
-                workers.submit(lambda: self._last_try(entry))
-            except ClientClosed:
-                return
-
-        clock.schedule(clock.now() + FATE_WINDOW, submit)
-
-    def _last_try(self, entry: Entry) -> None:
-        try:
-            if self._state() in (LeaseState.HELD, LeaseState.SUSPECT):
-                self._withdraw(entry, self._around.clock.now() + REQUEST_TIMEOUT_DEFAULT)
-        except HoldfastError:
-            self.own(entry)
+        self._owned.discard(entry.id)
+        if not last:
+            self.own_later(entry)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, LineMismatch, StoreError, StoreUnavailable
+from holdfast.errors import AcquireTimeout, ClientClosed, HoldfastError, LeaseLost, LineMismatch, StoreUnavailable
 from holdfast.events import Hub
 from holdfast.lease import Entry, Lease, LeaseState, Line, Reach, Ticket
 from holdfast.limits import LEAVE_GRACE
@@ -170,7 +170,7 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
             line = yield from _look_again(me, rule, entry, lease, patience, clock)
             me = _mine(line, entry, lease)
         if waited and rule.announces:
-            yield Amend(lease, me, entry.value, patience.request_until(clock.now()))
+            yield from _announce(lease, entry, me, patience.request_until(clock.now()))
         _refuse_dead(lease, entry)
         return Turn(me, line, clock.now() - started)
     except (AcquireTimeout, LineMismatch) as error:
@@ -222,6 +222,14 @@ def _look_again(me: Ticket, rule: Rule, entry: Entry, lease: Lease, patience: Pa
     return line
 
 
+def _announce(lease: Lease, entry: Entry, me: Ticket, until: float) -> Steps[None]:
+    amended: bool = yield Amend(lease, me, entry.value, until)
+    if not amended:
+        raise LeaseLost(
+            f"the place in the line of {entry.resource!r} is gone: somebody removed the ticket. Acquire again."
+        )
+
+
 def _withdraw(lease: Lease, entry: Entry, me: Ticket | None, clock: Clock) -> Steps[None]:
     """Leave the line now if the store answers at once; let the reaper do it otherwise."""
     if me is None:
@@ -229,7 +237,7 @@ def _withdraw(lease: Lease, entry: Entry, me: Ticket | None, clock: Clock) -> St
         return
     try:
         yield Leave(lease, me, clock.now() + LEAVE_GRACE)
-    except StoreError:
+    except HoldfastError:  # why the wait failed matters more than why its end did
         yield Abandon(lease, entry)
     except BaseException:
         yield Abandon(lease, entry)

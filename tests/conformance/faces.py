@@ -26,7 +26,16 @@ class Loop:
         async def awaited() -> Any:
             return await awaitable
 
-        return asyncio.run_coroutine_threadsafe(awaited(), self.loop).result()
+        return self.call(awaited)
+
+    def call(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call it on the loop, and await what it returns where that can be awaited."""
+
+        async def called() -> Any:
+            value = method(*args, **kwargs)
+            return await value if inspect.isawaitable(value) else value
+
+        return asyncio.run_coroutine_threadsafe(called(), self.loop).result()
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -64,12 +73,10 @@ class Blocking:
     def _shown(self, value: Any) -> Any:
         if inspect.isasyncgen(value):
             return self._iterate(value)
-        if inspect.isawaitable(value):
-            return self._shown(self._loop.run(value))
         if isinstance(value, _WRAPPED):
             return Blocking(value, self._loop)
         if inspect.ismethod(value):
-            return lambda *args, **kwargs: self._shown(value(*args, **kwargs))
+            return lambda *args, **kwargs: self._shown(self._loop.call(value, *args, **kwargs))
         return value
 
     def _iterate(self, items: Any) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -418,3 +419,29 @@ def test_names_are_one_line_each_and_round_trip(world: Any, name: str) -> None:
 def test_module_level_names_exist() -> None:
     """What the tests import is what users import."""
     assert holdfast.LeaseLost is LeaseLost
+
+
+@pytest.mark.parametrize("delay_ms", [0, 0.3, 0.6, 1, 1.5, 2, 3])
+def test_law16_close_during_an_acquire_leaves_nothing(world: Any, delay_ms: float) -> None:
+    """close() while an acquire is on its way: nothing stays, neither its ticket nor its line."""
+    client = world.client(ttl=20)
+    client.lock("a").acquire().release()
+    with ThreadPoolExecutor() as pool:
+        entering = pool.submit(client.lock("a").acquire)
+        time.sleep(delay_ms / 1000)
+        client.close()
+        with contextlib.suppress(ClientClosed, LeaseLost):
+            assert entering.result(10).state is HoldState.RELEASED
+    assert world.tickets("a") == []
+
+
+def test_law16_second_close_returns_only_when_the_holds_are_given_up(world: Any) -> None:
+    """Two threads close one client: after either call the lock is free."""
+    client, other = world.client(ttl=20), world.client(ttl=20)
+    client.lock("a").acquire()
+    with ThreadPoolExecutor() as pool:
+        for closing in [pool.submit(client.close) for _ in range(2)]:
+            closing.result(10)
+            hold = other.lock("a").try_acquire()
+            assert hold is not None
+            assert hold.release() is True

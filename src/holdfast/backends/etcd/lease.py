@@ -21,7 +21,7 @@ from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
 from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreError, StoreUnavailable
 from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket
-from holdfast.limits import RETRY_PAUSE_FIRST
+from holdfast.limits import FATE_WINDOW, RETRY_PAUSE_FIRST
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
 
@@ -48,7 +48,8 @@ class EtcdLease:
         self._beat_seconds_max = beat_seconds_max
         self._belief = Belief(around.clock, ttl)
         self._belief.on_change(self._changed)
-        self._reaper = Reaper(self._withdraw, lambda: self.state, around)
+        self._reaper = Reaper(self._withdraw, lambda: self.state, around, fate_seconds=FATE_WINDOW)
+        self._retried: dict[str, Entry] = {}  # entered in more than one try: a late one may still bring them back
         self._guard = threading.RLock()  # guards the granting
         self._number = 0
         self._timer: Timer | None = None
@@ -87,6 +88,8 @@ class EtcdLease:
             answer = self._wire.txn(request, until)
         except LeaseGone:
             raise self._gone() from None
+        if answer.tries > 1:
+            self._retried[entry.id] = entry
         line, whole = self._read(answer, entry.resource)
         me = line.find(entry.id)
         if answer.succeeded and whole:
@@ -136,6 +139,9 @@ class EtcdLease:
         return answer.succeeded
 
     def leave(self, ticket: Ticket, until: float) -> bool:
+        retried = self._retried.pop(ticket.id, None)
+        if retried is not None:
+            self._reaper.own_later(retried)
         request = {"compare": [_is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}
         try:
             answer = self._wire.txn(request, until)

@@ -69,7 +69,10 @@ class Answer:
         return self.content.decode(errors="replace")
 
     def json(self) -> Any:  # Any: JSON
-        return json.loads(self.content)
+        try:
+            return json.loads(self.content)
+        except ValueError as error:
+            raise StoreRefused(f"something answers there, but it is not etcd: {self.text.strip()[:80]!r}") from error
 
 
 class Session:
@@ -300,7 +303,7 @@ def _grpc_error(answer: Answer) -> tuple[int | None, str]:
     try:
         told = answer.json()
         return int(told["code"]), str(told.get("message") or told.get("error"))
-    except (ValueError, KeyError, TypeError):
+    except (StoreRefused, ValueError, KeyError, TypeError):
         return None, answer.text.strip()[:200]
 
 

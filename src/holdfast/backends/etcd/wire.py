@@ -18,7 +18,7 @@ from etcd3gw.client import Etcd3Client
 from holdfast.backends.etcd.codec import KeyValue
 from holdfast.backends.etcd.session import Session
 from holdfast.backends.etcd.watch import Watcher, Watching
-from holdfast.errors import HoldfastError, StoreUnavailable, StoreWentBack
+from holdfast.errors import HoldfastError, StoreRefused, StoreUnavailable, StoreWentBack
 from holdfast.lease import Surroundings
 from holdfast.options import Options
 from holdfast.retry import persist
@@ -121,6 +121,7 @@ class GatewayWire:
     """The JSON gateway through etcd3gw, over our own session."""
 
     def __init__(self, options: Options, around: Surroundings) -> None:
+        self._options = options
         self._around = around
         self._clock = around.clock
         self._greeted = False
@@ -179,6 +180,8 @@ class GatewayWire:
             tries += 1
             least = self._history.revision
             body: Json = self._client.post(url, json=request, until=until)
+            if not isinstance(body, dict) or not body.keys() & {"header", "result", "error"}:
+                raise StoreRefused(f"something answers at {self._options.display}, but not as etcd: {str(body)[:80]}")
             if ordered:
                 self._history.check(body.get("header", {}), least)
             return Answer(body, tries)

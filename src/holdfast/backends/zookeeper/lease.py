@@ -110,6 +110,7 @@ class ZooKeeperLease:
         self._timer: Timer | None = None
         self._nodes: dict[str, str] = {}  # my tickets' nodes by id, and the lines used, for sweeping
         self._lines: dict[str, float] = {}
+        self._entering: dict[str, str] = {}  # lines of tickets whose nodes are not known yet, by id
         self._sweeper: Timer | None = None
 
     @property
@@ -148,11 +149,14 @@ class ZooKeeperLease:
             found = self._find(entry, path, until) if tries > 1 else None
             return self._create(entry, path, until) if found is None else found
 
-        line = self._persist(attempt, until)
         with self._guard:
+            self._entering[entry.id] = path
             self._lines[path] = self._clock.now()
-        self._sweep_later()
-        return line
+        try:
+            return self._persist(attempt, until)
+        finally:
+            self._entering.pop(entry.id, None)
+            self._sweep_later()
 
     def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
         path = codec.line_path(self._options.namespace, ticket.resource)
@@ -454,6 +458,7 @@ class ZooKeeperLease:
         with self._guard:
             self._sweeper = None
             used = {key.rpartition("/")[0] for key in self._nodes.values()}
+            used |= set(self._entering.values())
             idle = [path for path, at in self._lines.items() if path not in used and now - at >= _SWEEP_AFTER]
             for path in idle:
                 del self._lines[path]
@@ -466,6 +471,8 @@ class ZooKeeperLease:
         """At the end: my tickets first, then their lines. Best effort; the session's end removes the tickets."""
         with self._guard:
             nodes, lines = list(self._nodes.values()), list(self._lines)
+            entering = dict(self._entering)
+        nodes += self._arrived(entering, until)
         requests = [self._connection.delete(path) for path in (*nodes, *lines)]
         namespace = self._options.namespace.split("/")
         requests += [self._connection.delete("/" + "/".join(namespace[:i])) for i in range(len(namespace), 0, -1)]
@@ -476,3 +483,14 @@ class ZooKeeperLease:
                 continue
             except HoldfastError:
                 return
+
+    def _arrived(self, entering: dict[str, str], until: float) -> list[str]:
+        """The nodes of tickets that were entering when the end came: what was sent before this is answered before."""
+        found: list[str] = []
+        for path in set(entering.values()):
+            try:
+                children: list[str] = self._connection.ask(until, self._connection.children(path))[0]
+            except (KazooException, HoldfastError):
+                continue
+            found += [f"{path}/{c}" for c in children if any(c.startswith(f"_c_{i}-") for i in entering)]
+        return found
