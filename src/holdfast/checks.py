@@ -46,6 +46,7 @@ def text(value: object) -> str:
         raise InvalidOption(f"a value must be encodable as UTF-8: {error}") from error
     if size > VALUE_BYTES_MAX:
         raise InvalidOption(
-            f"a value may have at most {VALUE_BYTES_MAX} bytes, this one has {size}; store it elsewhere and pass a reference"
+            f"a value may have at most {VALUE_BYTES_MAX} bytes, this one has {size}; store it elsewhere and pass "
+            "a reference"
         )
     return value

@@ -87,8 +87,8 @@ class House:
             if lease is None and len(self._leases) >= LEASES_MAX:
                 known = ", ".join(f"{known:g}" for known in sorted(self._leases))
                 raise InvalidOption(
-                    f"a client keeps one lease per ttl, and at most {LEASES_MAX}: ttl={ttl:g} would be one more. Use a few "
-                    f"fixed values (in use: {known})"
+                    f"a client keeps one lease per ttl, and at most {LEASES_MAX}: ttl={ttl:g} would be one more. Use a "
+                    f"few fixed values (in use: {known})"
                 )
             if lease is None or lease.state in (LeaseState.LOST, LeaseState.CLOSED):
                 lease = self._leases[ttl] = self._backend.open(ttl)
@@ -115,7 +115,7 @@ class House:
     def holding(
         self, ask: Ask, patience: Patience, make: Callable[[Turn, Entry, Lease, House], HoldOfFace]
     ) -> Steps[HoldOfFace | None]:
-        """Wait for a turn and `make` the face's hold of it; None where it is not at once and `patience.waits` is false."""
+        """Wait for a turn and `make` the face's hold of it; None where it is not at once and nobody waits."""
         lease, entry = self.lease(ask.ttl), ask.entry()
         try:
             turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)

@@ -265,7 +265,7 @@ def test_law12_nothing_is_left_after_many_names(world: Any) -> None:
     for i in range(200):
         with client.lock(f"name-{i}"):
             pass
-    for i in range(200):
+    for _ in range(200):
         assert client.lock("held").try_acquire().release() is True
     assert world.leases() <= leases + 1
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def spec(kind: str, tls: str) -> Spec:
     return EtcdSpec(tls=tls) if kind == "etcd" else ZooKeeperSpec(tls=tls)  # type: ignore[arg-type]
 
 
-def works(url: str, **options: object) -> None:
+def works(url: str, **options: Any) -> None:
     with holdfast.connect(url, ttl=10, **options) as client:
         hold = client.lock("a").acquire(timeout=10)
         with ThreadPoolExecutor() as pool:
@@ -57,7 +58,7 @@ def works(url: str, **options: object) -> None:
             assert waiting.result().release() is True
 
 
-def fails(url: str, kind: type[HoldfastError], match: str, **options: object) -> str:
+def fails(url: str, kind: type[HoldfastError], match: str, **options: Any) -> str:
     started = time.monotonic()
     with holdfast.connect(url, **({"timeout": 2.0} | options)) as client:
         with pytest.raises(kind, match=match) as caught:

@@ -1,4 +1,4 @@
-"""The same line as other languages: the real `etcdctl lock`, `etcdctl elect` and kazoo's Lock exclude us, and we them."""
+"""In one line with other languages: the real `etcdctl lock`, `etcdctl elect` and kazoo's Lock."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def programs() -> Iterator[list[subprocess.Popen[str]]]:
                 stream.close()
 
 
+def line_of(program: subprocess.Popen[str]) -> str:
+    """The next line the program prints."""
+    assert program.stdout is not None
+    return program.stdout.readline()
+
+
 def entered(client: holdfast.Client, count: int) -> bool:
     events = client.statistics()["events"]
     assert isinstance(events, dict)
@@ -52,7 +58,7 @@ def test_etcdctl_lock_excludes_us(etcd: Any, programs: list[Any]) -> None:
     cluster, client, namespace = etcd
     program = etcdctl_popen(cluster, "lock", f"{namespace}/name")
     programs.append(program)
-    key = program.stdout.readline().strip()
+    key = line_of(program).strip()
     assert key.startswith(f"{namespace}/name/")
     assert client.lock("name").try_acquire() is None
     leader = client.election("name").leader()
@@ -75,9 +81,11 @@ def test_we_exclude_etcdctl_lock(etcd: Any, programs: list[Any]) -> None:
     program = etcdctl_popen(cluster, "lock", f"{namespace}/name")
     programs.append(program)
     got: list[str] = []
-    reader = threading.Thread(target=lambda: got.append(program.stdout.readline()))
+    reader = threading.Thread(target=lambda: got.append(line_of(program)))
     reader.start()
-    assert eventually(lambda: etcdctl(cluster, "get", "--prefix", "--keys-only", f"{namespace}/name/").stdout.count(namespace) == 2)
+    assert eventually(
+        lambda: etcdctl(cluster, "get", "--prefix", "--keys-only", f"{namespace}/name/").stdout.count(namespace) == 2
+    )
     with ThreadPoolExecutor() as pool:
         behind = pool.submit(client.lock("name").acquire, 30.0)
         assert eventually(lambda: entered(client, 2))
@@ -97,7 +105,7 @@ def test_etcdctl_elect_and_our_election_are_one(etcd: Any, programs: list[Any]) 
     cluster, client, namespace = etcd
     theirs = etcdctl_popen(cluster, "elect", f"{namespace}/e", "their-proposal")
     programs.append(theirs)
-    theirs.stdout.readline()
+    line_of(theirs)
     leader = client.election("e").leader()
     assert leader is not None
     assert leader.value == "their-proposal"
@@ -109,8 +117,8 @@ def test_etcdctl_elect_and_our_election_are_one(etcd: Any, programs: list[Any]) 
         with waiting.result() as hold:
             listening = etcdctl_popen(cluster, "elect", "-l", f"{namespace}/e")
             programs.append(listening)
-            assert hold.id in listening.stdout.readline()
-            assert "ours" in listening.stdout.readline()
+            assert hold.id in line_of(listening)
+            assert "ours" in line_of(listening)
 
 
 @pytest.fixture
@@ -130,9 +138,8 @@ def test_kazoo_lock_excludes_us_and_we_exclude_it(zookeeper: Any) -> None:
     """kazoo's Lock with the extra pattern stands in our line: whoever came first holds, the other waits."""
     kazoo, client, namespace = zookeeper
     theirs = kazoo.Lock(f"/{namespace}/name", "them", extra_lock_patterns=["-lock-"])
-    with client.lock("name"):
-        with pytest.raises(LockTimeout):
-            theirs.acquire(timeout=0.3)
+    with client.lock("name"), pytest.raises(LockTimeout):
+        theirs.acquire(timeout=0.3)
     assert theirs.acquire(timeout=5)
     assert client.lock("name").try_acquire() is None
     with ThreadPoolExecutor() as pool:
@@ -157,5 +164,3 @@ def test_kazoo_lock_waits_for_our_readers(zookeeper: Any) -> None:
         theirs.acquire(timeout=0.3)
     with client.semaphore("name", limit=2), pytest.raises(LockTimeout):
         theirs.acquire(timeout=0.3)
-
-

@@ -52,8 +52,8 @@ def _refuse_mismatch(ticket: Ticket, me: Ticket) -> None:
         raise LineMismatch(f"{me.resource!r} is in use as a read/write lock, not as a semaphore; use another name")
     if ticket.mode is Mode.SEAT and ticket.limit != me.limit:
         raise LineMismatch(
-            f"semaphore {me.resource!r} is in use with a limit of {ticket.limit}, and this client asked for {me.limit}; "
-            "give all clients the same limit, or wait until the line is empty to change it"
+            f"semaphore {me.resource!r} is in use with a limit of {ticket.limit}, and this client asked for "
+            f"{me.limit}; give all clients the same limit, or wait until the line is empty to change it"
         )
 
 

@@ -251,8 +251,8 @@ class Session:
                 pass  # cut off in the middle of things: a connection that broke, not a mismatch
             else:
                 return TLSFailed(
-                    f"the TLS handshake with {where} failed: {_reason(cause)}. Check `tls`, `ca`, `cert` and `key`, and "
-                    "that this port speaks TLS."
+                    f"the TLS handshake with {where} failed: {_reason(cause)}. Check `tls`, `ca`, `cert` and `key`, "
+                    "and that this port speaks TLS."
                 )
         self.move_on(endpoint, _reason(error))
         if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and speaks_tls(endpoint):

@@ -112,7 +112,8 @@ class History:
                 raise StoreUnavailable(f"{self._store} answered from its past (revision {revision} after {least})")
             self._broken = StoreWentBack(
                 f"{self._store} went back to revision {revision}, after this client had seen {least}: it was restored "
-                "from a snapshot. Its tokens would repeat, so this client stops. Fence what it protected, then connect anew."
+                "from a snapshot. Its tokens would repeat, so this client stops. Fence what it protected, then connect "
+                "anew."
             )
             raise self._broken
 

@@ -263,8 +263,8 @@ class Connection:
         if isinstance(error, ssl.SSLError) and not isinstance(error, TimeoutError) and not self._settled.is_set():
             self._refuse(
                 TLSFailed(
-                    f"the TLS handshake with {self._options.display} failed: {error}. Check `tls`, `ca`, `cert` and `key`, "
-                    "and that this port speaks TLS."
+                    f"the TLS handshake with {self._options.display} failed: {error}. Check `tls`, `ca`, `cert` and "
+                    "`key`, and that this port speaks TLS."
                 )
             )
 
@@ -278,8 +278,8 @@ class Connection:
             return TLSFailed(f"{self._options.display} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         told = f" ({self._last_error})" if self._last_error else ""
         return StoreUnavailable(
-            f"no session with {self._options.display} in time{told}. Is ZooKeeper running and reachable there, and does "
-            "it have a quorum?"
+            f"no session with {self._options.display} in time{told}. Is ZooKeeper running and reachable there, and "
+            "does it have a quorum?"
         )
 
     def _listen_for_negotiation(self) -> None:

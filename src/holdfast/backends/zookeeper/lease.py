@@ -60,8 +60,9 @@ class History:
         with self._guard:
             if token <= least:
                 self._broken = StoreWentBack(
-                    f"{self._store} gave token {token} after this client had seen {least}: it was restored or replaced. "
-                    "Its tokens would repeat, so this client stops. Fence what it protected, then connect anew."
+                    f"{self._store} gave token {token} after this client had seen {least}: it was restored or "
+                    "replaced. Its tokens would repeat, so this client stops. Fence what it protected, then connect "
+                    "anew."
                 )
                 raise self._broken
             self._highest = max(self._highest, token)
