@@ -16,11 +16,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.signals import Signal
 
 _log = logging.getLogger("holdfast.clock")
+_SOON: Final = 1.0
+_SWEEP_LEAST: Final = 1024
 
 
 class Timer:
@@ -63,6 +65,7 @@ class SystemClock:
         self._timers: list[tuple[float, int, Timer]] = []
         self._thread: threading.Thread | None = None
         self._order = itertools.count()
+        self._sweep_at = _SWEEP_LEAST
 
     if hasattr(time, "CLOCK_BOOTTIME"):
 
@@ -83,6 +86,8 @@ class SystemClock:
     def schedule(self, due: float, run: Callable[[], None]) -> Timer:
         timer = Timer(due, run)
         with self._guard:
+            if len(self._timers) >= self._sweep_at:
+                self._sweep()
             heapq.heappush(self._timers, (due, next(self._order), timer))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-timers", daemon=True)
@@ -90,6 +95,12 @@ class SystemClock:
             elif self._timers[0][2] is timer:
                 self._guard.notify()
         return timer
+
+    def _sweep(self) -> None:
+        """Drop the cancelled ones, each time their number may have doubled. Guard held."""
+        self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+        heapq.heapify(self._timers)
+        self._sweep_at = max(_SWEEP_LEAST, 2 * len(self._timers))
 
     def _run(self) -> None:
         while True:
@@ -103,13 +114,13 @@ class SystemClock:
     def _next(self) -> Timer | None:
         while self._timers:
             due, _, timer = self._timers[0]
-            if timer.cancelled:
+            left = due - self.now()
+            if left <= 0 or (timer.cancelled and left > _SOON):
                 heapq.heappop(self._timers)
-            elif due <= self.now():
-                heapq.heappop(self._timers)
-                return timer
-            else:
-                self._guard.wait(min(due - self.now(), 3600.0))
+                if not timer.cancelled:
+                    return timer
+            else:  # one that is due soon stays even if cancelled: without it every hold would wake this thread
+                self._guard.wait(min(left, 3600.0))
         return None
 
 

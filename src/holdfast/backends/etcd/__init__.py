@@ -1,7 +1,8 @@
 """etcd, through its JSON gateway and etcd3gw.
 
 codec.py    keys and values: how a ticket is written
-session.py  HTTP: endpoints, failover, TLS, users; given to etcd3gw
+http.py     one connection: an exchange is one send
+session.py  endpoints, failover, TLS, users; given to etcd3gw
 watch.py    all watches on one socket, one thread
 wire.py     the seam: transactions, keep-alive, watch; law 4
 lease.py    EtcdLease: the verbs

@@ -1,7 +1,7 @@
 """The HTTP session given to etcd3gw: lean connections, several endpoints, TLS, user tokens.
 
 etcd3gw knows one host and no users, and its own session is `requests`, which costs more than the
-store does. This one speaks through urllib3's connections directly. One endpoint is current at a time;
+store does. One endpoint is current at a time;
 whoever finds that it does not answer moves everybody (the watch too) on to the next.
 
 Every failure leaves here as an error of holdfast's tree. One `post` is one try: retries are the
@@ -11,7 +11,6 @@ caller's, because only the caller knows what a retry means.
 from __future__ import annotations
 
 import collections
-import http.client
 import json
 import socket
 import ssl
@@ -19,9 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError
-
+from holdfast.backends.etcd.http import Answer, Connection, connect
 from holdfast.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -54,27 +51,6 @@ class StaleAuth(Exception):
     """The store does not accept the user's token (any more): ask for a new one. Never leaves the session."""
 
 
-class Answer:
-    """As much of a `requests` response as etcd3gw looks at."""
-
-    __slots__ = ("content", "reason", "status_code")
-
-    def __init__(self, status_code: int, reason: str, content: bytes) -> None:
-        self.status_code = status_code
-        self.reason = reason
-        self.content = content
-
-    @property
-    def text(self) -> str:
-        return self.content.decode(errors="replace")
-
-    def json(self) -> Any:  # Any: JSON
-        try:
-            return json.loads(self.content)
-        except ValueError as error:
-            raise StoreRefused(f"something answers there, but it is not etcd: {self.text.strip()[:80]!r}") from error
-
-
 class Session:
     """Connections to one cluster. Thread-safe."""
 
@@ -86,7 +62,7 @@ class Session:
         self._current = 0
         self.generation = 0
         self._failing: set[tuple[str, int]] = set()
-        self._idle: collections.deque[HTTPConnection] = collections.deque()
+        self._idle: collections.deque[Connection] = collections.deque()
         self._slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._token: str | None = None
         self._closed = False
@@ -153,13 +129,9 @@ class Session:
         """A raw connection to the current endpoint, for the watch. Raises StoreError."""
         endpoint = self.endpoint
         try:
-            sock = socket.create_connection(endpoint, timeout)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_hostname=endpoint[0])
+            return connect(endpoint, self._tls, timeout), endpoint
         except OSError as error:
             raise self.failed(endpoint, error) from error
-        return sock, endpoint
 
     def close(self) -> None:
         with self._guard:
@@ -193,50 +165,35 @@ class Session:
         return max(left / (len(self._options.endpoints) + 1), min(left, _ATTEMPT_LEAST))
 
     def _on_some_connection(self, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
-        connection, fresh = self._connection()
-        endpoint = (connection.host, connection.port or 0)
+        endpoint, fresh = self.endpoint, False
         try:
+            try:
+                connection = self._idle.pop()
+                endpoint = connection.endpoint
+            except IndexError:
+                fresh = True
+                connection = Connection(endpoint, self._tls, seconds)
             return self._on(connection, path, body, token, seconds)
-        except (OSError, HTTPError, http.client.HTTPException) as error:
+        except OSError as error:
             if fresh or isinstance(error, TimeoutError):
                 raise self.failed(endpoint, error) from error
             # An idle connection breaks when the server has closed it meanwhile. That says nothing about the
             # endpoint; but the request may have arrived, so whether to send it again is not decided here.
             raise StoreUnavailable(f"an idle connection to {endpoint[0]}:{endpoint[1]} had been closed") from error
 
-    def _on(self, connection: HTTPConnection, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
-        headers = {"Content-Type": "application/json"}
-        if token is not None:
-            headers["Authorization"] = token
+    def _on(self, connection: Connection, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
         try:
-            connection.timeout = seconds
-            if connection.sock is not None:
-                connection.sock.settimeout(seconds)
-            connection.request("POST", path, body=body, headers=headers)
-            if connection.sock is not None:
-                connection.sock.settimeout(seconds)
-            response = connection.getresponse()
-            answer = Answer(response.status, response.reason or "", response.data)
+            answer = connection.exchange(path, body, token, seconds)
         except BaseException:  # cut short anywhere, the connection holds half an answer: nobody may reuse it
             connection.close()
             raise
         self._give_back(connection)
         return answer
 
-    def _connection(self) -> tuple[HTTPConnection, bool]:
-        """An idle connection, or a fresh one (True)."""
-        try:
-            return self._idle.pop(), False
-        except IndexError:
-            host, port = self.endpoint
-        if self._tls is None:
-            return HTTPConnection(host, port), True
-        return HTTPSConnection(host, port, ssl_context=self._tls), True
-
-    def _give_back(self, connection: HTTPConnection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         with self._guard:
-            current = (connection.host, connection.port) == self.endpoint
-            self._failing.discard((connection.host, connection.port or 0))
+            self._failing.discard(connection.endpoint)
+            current = connection.endpoint == self.endpoint and connection.reusable
             if current and not self._closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(connection)
                 return

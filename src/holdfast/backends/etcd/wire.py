@@ -26,6 +26,7 @@ from holdfast.retry import persist
 Json: TypeAlias = Mapping[str, Any]  # Any: etcd's own documents
 _API: Final = "/v3/"
 _GREETING_SECONDS: Final = 5.0
+_warned_of: set[str] = set()  # once a process is enough
 _log = logging.getLogger("holdfast")
 
 
@@ -165,7 +166,8 @@ class GatewayWire:
             version = str(self.call("/maintenance/status", {}, self._clock.now() + _GREETING_SECONDS)["version"])
         except (HoldfastError, KeyError):
             return  # a courtesy; whatever is wrong shows where it matters
-        if _has_known_bugs(version):
+        if _has_known_bugs(version) and version not in _warned_of:
+            _warned_of.add(version)
             _log.warning(
                 "etcd %s has known bugs that can end leases early or show stale reads; run 3.5.28, 3.6.9 or later, and "
                 "have the protected resource check tokens",

@@ -1,0 +1,29 @@
+"""Fixtures of the unit tests, and the rule that no test leaves a thread behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.world import PATIENCE_SECONDS, World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left_behind() -> Iterator[None]:
+    """A thread of holdfast or of a test that outlives the test fails it; the timers' thread is the process's."""
+    before = set(threading.enumerate())
+    yield
+    left = [t for t in threading.enumerate() if t not in before and t.name.startswith(("holdfast-", "test-"))]
+    for thread in left:
+        if thread.name != "holdfast-timers":
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive(), f"{thread.name} outlived the test"

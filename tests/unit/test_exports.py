@@ -1,0 +1,128 @@
+"""What users import: complete, sorted, documented; and the error tree as it is drawn."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import aio, client, errors
+from holdfast.errors import HoldfastError
+
+ERRORS = {
+    name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, HoldfastError)
+}
+
+
+def test_all_is_complete_and_sorted() -> None:
+    """`__all__` names every public thing of the package, in order, and nothing else."""
+    public = {
+        name
+        for name, value in vars(holdfast).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert set(holdfast.__all__) == public | {"aio"}
+    assert holdfast.__all__ == sorted(holdfast.__all__, key=lambda n: (n.islower(), n))
+    assert len(set(holdfast.__all__)) == len(holdfast.__all__)
+
+
+def test_every_error_class_is_exported() -> None:
+    """Whoever may see an error can catch it by its public name."""
+    assert set(ERRORS) <= set(holdfast.__all__)
+    assert all(getattr(holdfast, name) is value for name, value in ERRORS.items())
+
+
+def public_members(value: type) -> list[tuple[str, Any]]:
+    return [
+        (f"{value.__name__}.{name}", member)
+        for name, member in inspect.getmembers(value)
+        if not name.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, property))
+        and getattr(getattr(member, "fget", member), "__module__", "").startswith("holdfast")
+    ]
+
+
+def documented() -> list[Any]:
+    things: list[tuple[str, Any]] = []
+    for face in (holdfast, aio):
+        for name in holdfast.__all__:
+            if hasattr(face, name):
+                value = getattr(face, name)
+                things.append((f"{face.__name__}.{name}", value))
+                if inspect.isclass(value):
+                    things.extend((f"{face.__name__}.{n}", m) for n, m in public_members(value))
+    things.extend((f"Loss.{n}", m) for face in (client, aio) for n, m in public_members(face.Loss))
+    return [pytest.param(value, id=name) for name, value in things]
+
+
+@pytest.mark.parametrize("value", documented())
+def test_public_name_has_a_docstring(value: object) -> None:
+    """Every public name says in a sentence what it is."""
+    assert (getattr(value, "__doc__", None) or "").strip()
+
+
+def drawn_tree() -> dict[str, str | None]:
+    """The tree of errors.py's docstring: each class and the one it hangs from."""
+    parents: dict[str, str | None] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^ {4}([│ ├└─]*)([A-Z]\w+)", line)
+        if found is None:
+            continue
+        depth = len(found.group(1)) // 4
+        path = [*path[:depth], found.group(2)]
+        parents[found.group(2)] = path[depth - 1] if depth else None
+    return parents
+
+
+def test_every_error_is_drawn_in_the_tree_where_it_hangs() -> None:
+    """The picture in errors.py is the tree, branch by branch."""
+    real = {
+        name: next((b.__name__ for b in value.__bases__ if issubclass(b, HoldfastError)), None)
+        for name, value in ERRORS.items()
+    }
+    assert drawn_tree() == real
+
+
+@pytest.mark.parametrize(("name", "also"), [("UsageError", "ValueError"), ("AcquireTimeout", "TimeoutError")])
+def test_builtin_base_is_drawn_and_real(name: str, also: str) -> None:
+    """Whoever catches the built-in error catches ours, and the picture says so."""
+    assert f"{name} ({also})" in (errors.__doc__ or "")
+    assert also in {b.__name__ for b in ERRORS[name].__mro__}
+
+
+@pytest.mark.parametrize("name", sorted(ERRORS))
+def test_error_answers_what_happened_and_whether_to_retry(name: str) -> None:
+    """Did it happen, and may I do it again: every error answers both."""
+    error = ERRORS[name]("told by the test")
+    assert error.happened in ("no", "unknown")
+    assert isinstance(error.retry, bool)
+    assert str(error) == "told by the test"
+
+
+def test_answers_of_each_error_are_as_promised() -> None:
+    """A change of an answer is a change of the contract: it has to be made here too."""
+    assert {n for n, e in ERRORS.items() if e.happened == "unknown"} == {"LeaseLost", "StoreUnavailable"}
+    assert {n for n, e in ERRORS.items() if e.retry} == {"AcquireTimeout", "LeaseLost", "StoreUnavailable"}
+
+
+def test_errors_that_retry_mends_are_no_usage_errors() -> None:
+    """Whose bug is it: a usage error is never worth a retry and never happened."""
+    for error in ERRORS.values():
+        if issubclass(error, errors.UsageError):
+            assert (error.happened, error.retry) == ("no", False)
+
+
+def test_package_docstring_gives_the_reading_order_by_files_that_exist() -> None:
+    """The map of the house is of this house."""
+    root = holdfast.__path__[0]
+    named = re.findall(r"^ {4}(\w+\.py|\w+/)(?: (\w+\.py))? ", holdfast.__doc__ or "", re.MULTILINE)
+    files = [name for pair in named for name in pair if name]
+    assert len(files) >= 10
+    from pathlib import Path
+
+    assert all((Path(root) / name).exists() for name in files)
