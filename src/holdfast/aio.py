@@ -21,7 +21,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.drivers import arun, wait
 from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
-from holdfast.hold import Holding, HoldState
+from holdfast.hold import Entered, Holding, HoldState
 from holdfast.hold import House as HoldHouse
 from holdfast.house import House
 from holdfast.limits import RETRY_PAUSE_MAX
@@ -197,7 +197,7 @@ class Lock:
     def __init__(self, house: House, ask: Ask) -> None:
         self._house = house
         self._ask = ask
-        self._entered: dict[object, list[Hold]] = {}  # by task: each pops only its own
+        self._entered: Entered[Hold] = Entered()
 
     @property
     def resource(self) -> str:
@@ -217,17 +217,13 @@ class Lock:
 
     async def __aenter__(self) -> Hold:
         hold = await self.acquire()
-        self._entered.setdefault(asyncio.current_task(), []).append(hold)
+        self._entered.push(asyncio.current_task(), hold)
         return await hold.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        me = asyncio.current_task()
-        holds = self._entered[me]
-        hold = holds.pop()
-        if not holds:
-            del self._entered[me]
+        hold = self._entered.pop(asyncio.current_task())
         await hold.__aexit__(kind, error, trace)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ somebody may have been told "lost" and stopped working.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from holdfast.clock import Clock, Timer
 from holdfast.lease import LeaseState
 from holdfast.signals import Signal
 
+_log = logging.getLogger("holdfast")
 Told = Callable[[LeaseState, str], None]
 EXPIRED = "the store says that the lease has expired or was revoked"
 SUSPECT_BELOW = 0.5
@@ -127,18 +129,24 @@ class Belief:
             self._announced = state
             self._forget_timer()
             for told in list(self._told.values()):
-                told(state, reason)
+                self._tell(told, state, reason)
         if self._ended is not None:
             self._forget_timer()
-            for signal in self._waits:
+            waits, self._waits = self._waits, set()
+            for signal in waits:
                 signal.set()
-            self._waits.clear()
         elif self._timer is None and self._deadline is not None:
             # The first moment at which the state could differ from the announced one; a timer that
             # finds the deadline moved on simply comes back later, so renewals need not touch it.
             early = self._deadline - self._suspect_below
             due = self._deadline if state is LeaseState.SUSPECT else early
             self._timer = self._clock.schedule(due + 0.001, self._look_at_clock)
+
+    def _tell(self, told: Told, state: LeaseState, reason: str) -> None:
+        try:
+            told(state, reason)
+        except Exception:  # one listener's failure must not keep the loss from the others
+            _log.exception("a listener to a lease's state failed; please report this")
 
     def _look_at_clock(self) -> None:
         with self._guard:

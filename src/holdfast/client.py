@@ -12,7 +12,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.drivers import run
 from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
-from holdfast.hold import Holding, HoldState
+from holdfast.hold import Entered, Holding, HoldState
 from holdfast.house import House
 from holdfast.options import parse
 from holdfast.recipes import election, lock, rwlock, semaphore
@@ -82,9 +82,10 @@ class Client:
 class Loss:
     """The loss of one hold, as an event. It reads the clock too, so it is right before anything announced it."""
 
-    def __init__(self, holding: Holding, announced: Signal) -> None:
+    def __init__(self, holding: Holding, announced: Signal, clock: Clock) -> None:
         self._holding = holding
         self._announced = announced
+        self._clock = clock
 
     def is_set(self) -> bool:
         """Is the hold lost?"""
@@ -92,7 +93,8 @@ class Loss:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the hold is lost, at most `timeout` seconds; True when it is lost."""
-        return self.is_set() or self._announced.wait(timeout) or self.is_set()
+        until = None if timeout is None else self._clock.now() + timeout
+        return self.is_set() or self._clock.wait(self._announced, until) or self.is_set()
 
 
 class Hold(Holding):
@@ -105,7 +107,7 @@ class Hold(Holding):
     @property
     def lost(self) -> Loss:
         """An event that is set when the hold is lost: `is_set()` and `wait(timeout)`."""
-        return Loss(self, self._loss)
+        return Loss(self, self._loss, self._house.clock)
 
     def renew(self) -> float:
         """Prove the hold now instead of at the next renewal; the new remaining(). Raises LeaseLost, StoreError."""
@@ -148,7 +150,7 @@ class Lock:
     def __init__(self, house: House, ask: Ask) -> None:
         self._house = house
         self._ask = ask
-        self._entered: dict[int, list[Hold]] = {}  # by thread: each pops only its own
+        self._entered: Entered[Hold] = Entered()
 
     @property
     def resource(self) -> str:
@@ -168,17 +170,13 @@ class Lock:
 
     def __enter__(self) -> Hold:
         hold = self.acquire()
-        self._entered.setdefault(threading.get_ident(), []).append(hold)
+        self._entered.push(threading.get_ident(), hold)
         return hold
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        me = threading.get_ident()
-        holds = self._entered[me]
-        hold = holds.pop()
-        if not holds:
-            del self._entered[me]
+        hold = self._entered.pop(threading.get_ident())
         hold.__exit__(kind, error, trace)
 
     def __repr__(self) -> str:

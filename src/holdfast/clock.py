@@ -86,18 +86,17 @@ class SystemClock:
     def schedule(self, due: float, run: Callable[[], None]) -> Timer:
         timer = Timer(due, run)
         with self._guard:
-            if len(self._timers) >= self._sweep_at:
-                self._sweep()
             heapq.heappush(self._timers, (due, next(self._order), timer))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-timers", daemon=True)
                 self._thread.start()
-            elif self._timers[0][2] is timer:
+            elif self._timers[0][2] is timer or len(self._timers) >= self._sweep_at:
                 self._guard.notify()
         return timer
 
     def _sweep(self) -> None:
-        """Drop the cancelled ones, each time their number may have doubled. Guard held."""
+        """Drop the cancelled ones, each time their number may have doubled. On the clock's thread, guard held: in the
+        main thread a signal handler could add a timer half-way."""
         self._timers = [entry for entry in self._timers if not entry[2].cancelled]
         heapq.heapify(self._timers)
         self._sweep_at = max(_SWEEP_LEAST, 2 * len(self._timers))
@@ -113,6 +112,9 @@ class SystemClock:
 
     def _next(self) -> Timer | None:
         while self._timers:
+            if len(self._timers) >= self._sweep_at:
+                self._sweep()
+                continue
             due, _, timer = self._timers[0]
             left = due - self.now()
             if left <= 0 or (timer.cancelled and left > _SOON):

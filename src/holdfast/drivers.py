@@ -100,6 +100,7 @@ async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:
     try:
         await woken
     finally:
+        signal.remove_callback(wake)
         if timer is not None:
             timer.cancel()
     return signal.is_set()

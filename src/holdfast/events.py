@@ -67,7 +67,7 @@ class Facts(TypedDict, total=False):
     token: int | None
     ttl: float
     reason: str | None
-    seconds: float
+    seconds: float | None
 
 
 Subscriber = Callable[[Event], None]

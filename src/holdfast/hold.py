@@ -14,7 +14,7 @@ import dataclasses
 import enum
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from holdfast import checks
 from holdfast.clock import Clock
@@ -25,6 +25,8 @@ from holdfast.lease import Entry, Lease, LeaseState, Reach, Workers
 from holdfast.limits import OWN_WATCH_AFTER, RETRY_PAUSE_MAX
 from holdfast.signals import Signal
 from holdfast.turn import Amend, Leave, Renew, Steps, Turn
+
+Held = TypeVar("Held")
 
 
 class HoldState(enum.Enum):
@@ -81,12 +83,16 @@ class Holding:
         self._ended: tuple[HoldState, str] | None = None
         self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
         self._own_watch: Signal | None = None
-        self._unsubscribe = lease.on_end(self._lease_changed)
+        # the lease may end at any moment from here, and tells on its own thread
         self._timer = house.clock.schedule(self._since + OWN_WATCH_AFTER, self._watch_own_ticket)
+        self._unsubscribe: Callable[[], None] = _nothing
+        self._unsubscribe = lease.on_end(self._lease_changed)
         self._waited_seconds = turn.waited_seconds
         self._emit("acquired", seconds=turn.waited_seconds)
         if lease.state in (LeaseState.LOST, LeaseState.CLOSED):  # it ended before it could tell us
             self._lease_changed(lease.state, "its lease had ended by the time its turn came")
+        if self._ended is not None:
+            self._let_go()
 
     @property
     def token(self) -> int:
@@ -192,9 +198,9 @@ class Holding:
         if self.state in _FINAL:
             self._finish(self.state, self.reason)
             return False
-        self._finish(HoldState.RELEASED, "")
         until = self._house.clock.now() + self._house.request_seconds
         try:
+            self._finish(HoldState.RELEASED, "")
             gone: bool = yield Leave(self._lease, self._ticket, until)
         except (LeaseLost, ClientClosed):
             return False  # gone with its lease meanwhile
@@ -219,6 +225,7 @@ class Holding:
             self._finish(HoldState.LOST, "its ticket was removed from the store")
             self.check()
         self._ticket = dataclasses.replace(self._ticket, value=value)
+        self._emit("amended")
 
     # News.
 
@@ -237,20 +244,24 @@ class Holding:
             if self._ended is not None:
                 return
             self._ended = (state, reason)
-        self._unsubscribe()
-        self._timer.cancel()
-        if self._own_watch is not None:
-            self._own_watch.close()
+        self._let_go()
         self._emit(state.value, reason=reason or None, seconds=self._house.clock.now() - self._since)
         if state is HoldState.LOST:
             self._loss.set()
         self._tell(state)
 
+    def _let_go(self) -> None:
+        """Nothing is to be heard any more: give back what hears it."""
+        self._unsubscribe()
+        self._timer.cancel()
+        if self._own_watch is not None:
+            self._own_watch.close()
+
     def _tell(self, state: HoldState) -> None:
         for callback in self._callbacks:
             self._house.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
 
-    def _emit(self, event: str, *, reason: str | None = None, seconds: float = 0.0) -> None:
+    def _emit(self, event: str, *, reason: str | None = None, seconds: float | None = None) -> None:
         self._house.hub.emit(
             event,
             resource=self.resource,
@@ -298,3 +309,25 @@ class Holding:
             return
         self._line = line
         self._watch_own_ticket()
+
+
+class Entered(Generic[Held]):
+    """The holds of one lock object that were entered with `with`, by the thread or task that did."""
+
+    def __init__(self) -> None:
+        self._holds: list[tuple[object, Held]] = []
+
+    def push(self, who: object, hold: Held) -> None:
+        self._holds.append((who, hold))
+
+    def pop(self, who: object) -> Held:
+        """What `who` entered last; anybody's where a block is left by another than entered it."""
+        mine = [index for index, (by, _) in enumerate(self._holds) if by == who]
+        return self._holds.pop(mine[-1] if mine else -1)[1]
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+
+def _nothing() -> None:
+    """Nothing to unsubscribe from yet."""

@@ -7,11 +7,10 @@ TTL until it is lost or the house closes; a hold from its turn until it is relea
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast import checks
 from holdfast.backends import open_backend
@@ -19,6 +18,7 @@ from holdfast.clock import Clock
 from holdfast.errors import ClientClosed, HoldfastError, InvalidOption
 from holdfast.events import Hub
 from holdfast.forks import generation, refuse_child
+from holdfast.helpers import Helpers
 from holdfast.hold import Holding
 from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings
 from holdfast.limits import LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
@@ -30,24 +30,6 @@ from holdfast.turn import NeverEntered, Patience, Steps, Turn, take_turn
 
 HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
 _log = logging.getLogger("holdfast")
-
-
-class Helpers:
-    """Daemon threads, made when needed, at most `most`; they carry out what is submitted."""
-
-    def __init__(self, name: str, most: int) -> None:
-        self._name = name
-        self._pool = concurrent.futures.ThreadPoolExecutor(most, thread_name_prefix=name)
-
-    def submit(self, work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        try:
-            return self._pool.submit(work)
-        except RuntimeError as error:
-            raise ClientClosed("the client is closed") from error
-
-    def close(self) -> None:
-        mine = threading.current_thread().name.startswith(self._name)  # a callback may close its client
-        self._pool.shutdown(wait=not mine)
 
 
 class House:
@@ -66,6 +48,7 @@ class House:
         self._leases: dict[float, Lease] = {}
         self._closing = Signal()
         self._closed = Signal()
+        self._closer: int | None = None
 
     @property
     def closing(self) -> Signal:
@@ -124,7 +107,13 @@ class House:
             # place in any line was lost with it, so one new lease may try.
             lease, entry = self.lease(ask.ttl), ask.entry()
             turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)
-        return None if turn is None else make(turn, entry, lease, self)
+        if turn is None:
+            return None
+        try:
+            return make(turn, entry, lease, self)
+        except BaseException:  # interrupted just here: nobody would ever release it
+            lease.abandon(entry)
+            raise
 
     def deliver(self, call: Callable[[], None]) -> None:
         """Run a user's callback on a thread of its own: it may block, and may call us back."""
@@ -135,6 +124,7 @@ class House:
             call_soon.start()
 
     def statistics(self) -> dict[str, object]:
+        refuse_child(self._born, "the client")
         with self._guard:
             leases = list(self._leases.values())
         return {
@@ -155,9 +145,12 @@ class House:
             first = not self._closing.is_set()
             self._closing.set()
             leases = list(self._leases.values())
+        if self._closer == threading.get_ident():
+            return  # a signal handler, within the call that is closing already
         if not first:  # another thread is at it: when this call returns, the holds are given up all the same
             self._closed.wait(2 * self.request_seconds)
             return
+        self._closer = threading.get_ident()
         until = self.request_until()
         for lease in leases:
             try:
@@ -166,8 +159,9 @@ class House:
                 _log.warning("a lease of %s could not be closed: %s", self.store, error)
         self._backend.close()
         self._closed.set()
-        self.workers.close()
-        self._callbacks.close()
+        self.workers.close(self.request_seconds)
+        self._callbacks.close(self.request_seconds)
+        self._closer = None
 
     def __repr__(self) -> str:
         state = "closed" if self._closing.is_set() else "open"

@@ -23,9 +23,15 @@ DEFAULT_NAMESPACE: Final = "holdfast"
 _PLAIN: Final = re.compile(r"[ -$&-.0-~]*\Z")
 
 
-@lru_cache(maxsize=4096)
 def encode(name: str) -> str:
     """The path segment for `name`. Raises InvalidName."""
+    if not isinstance(name, str):
+        raise InvalidName(f"a name is a str, not {type(name).__name__}")
+    return _encode(name)
+
+
+@lru_cache(maxsize=4096)
+def _encode(name: str) -> str:
     _refuse_unusable(name, what="name", bytes_max=NAME_BYTES_MAX)
     if name in (".", ".."):
         return name.replace(".", "%2E")

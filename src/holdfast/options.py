@@ -11,10 +11,11 @@ ZooKeeper. A keyword argument wins over the same option in the URL. The password
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from holdfast import checks
 from holdfast.errors import InvalidOption, InvalidURL
@@ -23,6 +24,7 @@ from holdfast.names import checked_owner, namespace_path
 
 ENVIRONMENT_VARIABLE: Final = "HOLDFAST_URL"
 _PORTS: Final = {"etcd": 2379, "zookeeper": 2181, "memory": 0}
+_HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::(\d{1,5}))?\Z")
 _HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, zookeeper://… or memory://NAME"
 
 
@@ -76,19 +78,17 @@ def _from_url(text: str) -> dict[str, object]:
         raise InvalidURL(f"unknown scheme in the URL ({shown!r}); {_HINT}")
     if any(c.isspace() or ord(c) < 32 for c in rest):
         raise InvalidURL(f"the URL has white space or control characters in it; percent-encode them. {_HINT}")
-    parts = urlsplit("//" + rest)
-    if parts.fragment:
-        raise InvalidURL("the URL has a '#' in it; percent-encode it as %23")
-    userinfo, _, hosts = parts.netloc.rpartition("@")
+    authority, path, query = _split(rest)
+    userinfo, _, hosts = authority.rpartition("@")
     found: dict[str, object] = {
         "scheme": scheme,
         "endpoints": _endpoints(hosts, scheme),
-        "namespace": unquote(parts.path),
+        "namespace": unquote(path),
     }
     if userinfo:
         user, _, password = userinfo.partition(":")
         found |= {"user": unquote(user), "password": unquote(password)}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _IN_QUERY:
             raise InvalidURL(f"unknown option {name!r} in the URL; known are {', '.join(sorted(_IN_QUERY))}")
         found[name] = value
@@ -103,15 +103,24 @@ def _endpoints(hosts: str, scheme: str) -> tuple[tuple[str, int], ...]:
     return tuple(_endpoint(host, _PORTS[scheme]) for host in hosts.split(","))
 
 
+def _split(rest: str) -> tuple[str, str, str]:
+    """Authority, path and query. By hand: urllib's errors would show what stands before the '@'."""
+    if "#" in rest:
+        raise InvalidURL("the URL has a '#' in it; percent-encode it as %23")
+    before, _, query = rest.partition("?")
+    authority, slash, path = before.partition("/")
+    if "@" in path + query:
+        # most likely a password with a raw '/' or '?' in it: say so without showing it
+        raise InvalidURL("the URL has an '@' behind its hosts; percent-encode '/', '?', '#', '@' in user and password")
+    return authority, slash + path, query
+
+
 def _endpoint(text: str, default_port: int) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise InvalidURL(f"can't read the endpoint {text!r}: {error}; write HOST:PORT") from error
-    if not host or port == 0:
-        raise InvalidURL(f"can't read the endpoint {text!r}; write HOST:PORT")
-    return host, port or default_port
+    match = _HOST_PORT.match(text)
+    port = int(match[3]) if match and match[3] else default_port
+    if match is None or not 0 < port < 65536:
+        raise InvalidURL("can't read an endpoint of the URL; write HOST:PORT, several of them with commas between")
+    return match[1] or match[2], port
 
 
 def _checked(raw: dict[str, object]) -> Options:

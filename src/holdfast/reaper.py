@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from holdfast.errors import ClientClosed, HoldfastError
+from holdfast.errors import ClientClosed
+from holdfast.forks import generation
 from holdfast.lease import Entry, LeaseState, Surroundings
 from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
 
@@ -35,6 +36,7 @@ class Reaper:
         self._state = state
         self._around = around
         self._fate_seconds = fate_seconds
+        self._born = generation()
         self._guard = threading.RLock()  # guards _owned
         self._owned: set[str] = set()
 
@@ -45,6 +47,8 @@ class Reaper:
 
     def own(self, entry: Entry) -> None:
         """See to it that the ticket of `entry` goes, should it exist or come to exist."""
+        if self._born != generation():
+            return  # a child drops what its parent waits for: the ticket is the parent's, and stays
         with self._guard:
             if entry.id in self._owned:
                 return
@@ -53,7 +57,7 @@ class Reaper:
 
     def own_later(self, entry: Entry) -> None:
         """The ticket was removed; see that no late try brings it back."""
-        if self._fate_seconds is None:
+        if self._fate_seconds is None or self._born != generation():
             return
         clock = self._around.clock
         clock.schedule(
@@ -74,7 +78,7 @@ class Reaper:
             return
         try:
             removed = self._withdraw(entry, clock.now() + REQUEST_TIMEOUT_DEFAULT)
-        except HoldfastError as error:
+        except Exception as error:  # even a bug of ours must not end with an orphan: try again
             hub.emit("reap_failed", resource=entry.resource, owner=entry.owner, reason=str(error))
             again = min(pause * 2, _PAUSE_MAX)
             clock.schedule(clock.now() + pause, lambda: self._submit(lambda: self._try(entry, again, last=last)))

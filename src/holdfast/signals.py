@@ -43,6 +43,13 @@ class Signal:
         if self._event.is_set():
             self.set()
 
+    def remove_callback(self, callback: Callable[[], None]) -> None:
+        """Forget a callback that has not run yet."""
+        try:
+            self._callbacks.remove(callback)
+        except ValueError:
+            return  # it runs, or has run
+
     def on_close(self, give_back: Callable[[], None]) -> None:
         """What keeps the signal alive (a watch, say) and how to give it back."""
         self._on_close = give_back

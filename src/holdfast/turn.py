@@ -166,6 +166,8 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
                 yield from _withdraw(lease, entry, me, clock)
                 return None
             waited = True
+            if patience.until is not None and clock.now() >= patience.until:
+                raise AcquireTimeout(_out_of_time(blockers, line, entry))
             yield from _wait_for(blockers, line, entry, lease, patience)
             line = yield from _look_again(me, rule, entry, lease, patience, clock)
             me = _mine(line, entry, lease)
@@ -174,16 +176,16 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
         _refuse_dead(lease, entry)
         return Turn(me, line, clock.now() - started)
     except (AcquireTimeout, LineMismatch) as error:
+        yield from _withdraw(lease, entry, me, clock)
         event = "timed_out" if isinstance(error, AcquireTimeout) else "abandoned"
         hub.emit(event, resource=entry.resource, owner=entry.owner, seconds=clock.now() - started)
-        yield from _withdraw(lease, entry, me, clock)
         raise
     except GeneratorExit:  # dropped by its driver without a word: nobody carries out a step any more
         lease.abandon(entry)
         raise
     except BaseException as error:  # cancelled, interrupted, lost, unreachable: leave no orphan behind
-        hub.emit("abandoned", resource=entry.resource, owner=entry.owner, reason=type(error).__name__)
         yield Abandon(lease, entry)
+        hub.emit("abandoned", resource=entry.resource, owner=entry.owner, reason=type(error).__name__)
         raise
 
 
@@ -239,6 +241,9 @@ def _withdraw(lease: Lease, entry: Entry, me: Ticket | None, clock: Clock) -> St
         yield Leave(lease, me, clock.now() + LEAVE_GRACE)
     except HoldfastError:  # why the wait failed matters more than why its end did
         yield Abandon(lease, entry)
+    except GeneratorExit:
+        lease.abandon(entry)
+        raise
     except BaseException:
         yield Abandon(lease, entry)
         raise

@@ -13,6 +13,7 @@ from kazoo.exceptions import NoNodeError
 
 from holdfast.backends import memory
 from holdfast.clock import SYSTEM_CLOCK
+from holdfast.names import encode
 from tests.servers import Cluster, FaultProxy, etcd_counters, etcdctl, zk_four_letter, zookeeper_counters
 
 from .faces import Face
@@ -103,10 +104,10 @@ class MemoryWorld:
         self.store.expire(hold.lease_id)
 
     def remove(self, hold: Any) -> None:
-        self.store.leave(f"{self.namespace}/{hold.resource}", hold.id, hold.token)
+        self.store.leave(f"{self.namespace}/{encode(hold.resource)}", hold.id, hold.token)
 
     def tickets(self, name: str) -> list[str]:
-        return [t.id for t in self.store.lines.get(f"{self.namespace}/{name}", ())]
+        return [t.id for t in self.store.lines.get(f"{self.namespace}/{encode(name)}", ())]
 
     def left(self) -> list[str]:
         return list(self.store.lines)

@@ -102,7 +102,7 @@ class Wire:
         """The first armed rule that takes this request."""
         try:
             found = next((rule for rule in self._rules if rule.take(request)), None)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             # The test's own function: its bug is told by close(), not by a connection that falls silent.
             self.match_error = self.match_error or error
             return None

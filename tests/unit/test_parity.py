@@ -37,8 +37,7 @@ AWAITED = {
 }
 """What talks to the store or waits: a coroutine there, blocking here."""
 
-DIFFERENT_PARAMETERS = {"Loss.__init__"}
-"""aio's Loss is given the clock, because an event loop's wait needs it; users never build one."""
+DIFFERENT_PARAMETERS: set[str] = set()
 
 
 def own_public(cls: type) -> dict[str, Any]:

@@ -71,8 +71,6 @@ class World:
         for client in self._clients:
             self.faults(client).cut_off = False  # in virtual time nobody would wait for a silent store
             client.close()
-        with memory._stores_guard:
-            memory._stores.pop(self.name, None)
 
     def _hear(self, event: Event) -> None:
         with self._told:

@@ -3,20 +3,23 @@
 codec.py    keys and values: how a ticket is written
 http.py     one connection: an exchange is one send
 session.py  endpoints, failover, TLS, users; given to etcd3gw
-watch.py    all watches on one socket, one thread
-wire.py     the seam: transactions, keep-alive, watch; law 4
+streams.py  what carries watches: a WebSocket, or one long POST
+watch.py    all watches on one stream, one thread
+history.py  law 4: a store that went back
+wire.py     the seam: transactions, keep-alive, watch
 lease.py    EtcdLease: the verbs
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 from holdfast.backends.etcd.lease import EtcdLease
 from holdfast.backends.etcd.wire import GatewayWire, Wire
 from holdfast.belief import provable
+from holdfast.helpers import Helpers
 from holdfast.lease import LeaseState, Surroundings
 from holdfast.options import Options
+
+_HEART_SECONDS = 5.0
 
 __all__ = ["EtcdBackend"]
 
@@ -30,7 +33,7 @@ class EtcdBackend:
         self._around = around
         self._wire: Wire = GatewayWire(options, around)
         # One thread renews all leases: a store that is away may block it, but nobody else.
-        self._heart = ThreadPoolExecutor(1, thread_name_prefix="holdfast-heart")
+        self._heart = Helpers("holdfast-heart", 1)
         self._leases: list[EtcdLease] = []
 
     def open(self, ttl: float) -> EtcdLease:
@@ -42,7 +45,7 @@ class EtcdBackend:
         return {**self._wire.statistics(), "reaping": sum(lease.reaping for lease in self._leases)}
 
     def close(self) -> None:
-        self._heart.shutdown(wait=True)
+        self._heart.close(_HEART_SECONDS)
         self._wire.close()
 
     def _beat_seconds_max(self) -> float:

@@ -10,7 +10,6 @@ import math
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from holdfast.backends.etcd import codec
@@ -20,7 +19,7 @@ from holdfast.backends.etcd.wire import Answer, Wire
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
 from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreError, StoreUnavailable
-from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket
+from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket, Workers
 from holdfast.limits import FATE_WINDOW, RETRY_PAUSE_FIRST
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
@@ -37,7 +36,7 @@ class EtcdLease:
         namespace: str,
         ttl: float,
         around: Surroundings,
-        heart: ThreadPoolExecutor,
+        heart: Workers,
         beat_seconds_max: Callable[[], float],
     ) -> None:
         self._wire = wire
@@ -233,7 +232,7 @@ class EtcdLease:
     def _beat_soon(self) -> None:
         try:
             self._heart.submit(self._beat)
-        except RuntimeError:
+        except ClientClosed:
             pass  # the backend is closed, and the lease with it
 
     def _beat(self) -> None:

@@ -4,32 +4,25 @@ A watch here is one-shot: its signal is set by the first event, or when the watc
 (compaction, a refused request): law 11 makes its owner look. A connection that breaks is opened again
 and every watch resumed from its own start revision, so nothing is missed.
 
-etcd's gateway speaks WebSocket on /v3/watch. With etcd users enabled it refuses that, whatever carries
-the token; there one streaming POST with all create requests in its body does, opened anew when a watch
-is added. Which of the two is the only difference, and it is behind `Stream`.
+What carries them, a WebSocket or one long POST, is streams.py's business.
 """
 
 from __future__ import annotations
 
 import collections
 import itertools
-import json
 import logging
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from websockets.client import ClientProtocol
 from websockets.exceptions import WebSocketException
-from websockets.frames import Frame, Opcode
-from websockets.http11 import Response
-from websockets.protocol import State
-from websockets.uri import parse_uri
 
 from holdfast.backends.etcd.session import Session
+from holdfast.backends.etcd.streams import PostStream, Stream, WebSocketStream, pending
 from holdfast.errors import StoreError
 from holdfast.lease import Surroundings
 from holdfast.limits import RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX
@@ -39,8 +32,6 @@ _log = logging.getLogger("holdfast")
 _DIAL_SECONDS: Final = 2.0
 _PROBE_AFTER: Final = 5.0
 _PROBE_SECONDS: Final = 2.0
-_MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
-_RECEIVE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +43,6 @@ class Watching:
     start_revision: int
     deletes_only: bool
     signal: Signal
-
-
-class Stream(Protocol):
-    """An open connection that carries watches."""
-
-    sock: socket.socket
-    takes_more: bool
-    """Can watches be added to it while it is open?"""
-
-    def send(self, request: dict[str, Any]) -> None: ...
-    def receive(self) -> list[Any]:
-        """Messages that have arrived; blocks only while one is on its way. Raises OSError when it broke."""
 
 
 class Watcher:
@@ -201,7 +180,7 @@ class Watcher:
 
     def _hear(self, sock: socket.socket | None) -> list[socket.socket]:
         """What has something to read; the bell is answered here."""
-        if sock is not None and _pending(sock):
+        if sock is not None and pending(sock):
             return [sock]
         ears = [self._ear] if sock is None else [self._ear, sock]
         ready = _readable(ears, None if sock is None else _PROBE_AFTER)
@@ -241,111 +220,6 @@ class Watcher:
             _log.debug("the watch's endpoint does not reach its quorum: %s", error)
 
 
-class WebSocketStream:
-    """Watches over a WebSocket: added and cancelled while it is open."""
-
-    takes_more = True
-
-    def __init__(self, sock: socket.socket, endpoint: tuple[str, int]) -> None:
-        self.sock = sock
-        self._protocol = ClientProtocol(parse_uri(f"ws://{_host(endpoint)}/v3/watch"), max_size=_MESSAGE_BYTES_MAX)
-        self._protocol.send_request(self._protocol.connect())
-        self._flush()
-        while self._protocol.state is State.CONNECTING:
-            self._feed()
-        if self._protocol.handshake_exc is not None:
-            raise self._protocol.handshake_exc
-
-    def send(self, request: dict[str, Any]) -> None:
-        self._protocol.send_text(json.dumps(request, separators=(",", ":")).encode())
-        self._flush()
-
-    def receive(self) -> list[Any]:
-        messages = []
-        for event in self._feed():
-            if isinstance(event, Frame):
-                if event.opcode is Opcode.CLOSE:
-                    raise EOFError("the server closed the watch")
-                if event.data:
-                    messages += [json.loads(line) for line in bytes(event.data).splitlines() if line]
-        return messages
-
-    def _feed(self) -> list[Frame | Response]:
-        data = self.sock.recv(_RECEIVE_BYTES)
-        if not data:
-            raise EOFError("the server hung up")
-        self._protocol.receive_data(data)
-        self._flush()
-        events: list[Frame | Response] = [
-            e for e in self._protocol.events_received() if isinstance(e, (Frame, Response))
-        ]
-        return events
-
-    def _flush(self) -> None:
-        out = b"".join(self._protocol.data_to_send())
-        if out:
-            self.sock.sendall(out)
-
-
-class PostStream:
-    """Watches over one streaming POST: all of them in its body."""
-
-    takes_more = False
-
-    def __init__(
-        self, sock: socket.socket, endpoint: tuple[str, int], token: str, creates: Iterable[dict[str, Any]]
-    ) -> None:
-        self.sock = sock
-        self._buffer = b""
-        self._lines = b""
-        self._in_body = False
-        body = b"\n".join(json.dumps(create, separators=(",", ":")).encode() for create in creates)
-        head = (
-            f"POST /v3/watch HTTP/1.1\r\nHost: {_host(endpoint)}\r\nContent-Type: application/json\r\n"
-            f"Authorization: {token}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        sock.sendall(head.encode() + body)
-
-    def send(self, request: dict[str, Any]) -> None:
-        raise ValueError(f"a streaming POST takes no more requests once it is sent: {request}")
-
-    def receive(self) -> list[Any]:
-        data = self.sock.recv(_RECEIVE_BYTES)
-        if not data:
-            raise EOFError("the server hung up")
-        self._buffer += data
-        if not self._in_body and not self._read_head():
-            return []
-        self._read_chunks()
-        *lines, self._lines = self._lines.split(b"\n")
-        return [json.loads(line) for line in lines if line.strip()]
-
-    def _read_head(self) -> bool:
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
-        if not found:
-            return False
-        status = head.split(b"\r\n", 1)[0]
-        if b" 200 " not in status + b" ":
-            raise OSError(f"the server refused the watch: {status.decode(errors='replace')}")
-        if b"chunked" not in head.lower():
-            raise OSError("the server did not stream the watch")
-        self._buffer, self._in_body = rest, True
-        return True
-
-    def _read_chunks(self) -> None:
-        while True:
-            size_line, found, rest = self._buffer.partition(b"\r\n")
-            if not found:
-                return
-            size = int(size_line.split(b";")[0], 16)
-            if size == 0:
-                raise EOFError("the server ended the watch")
-            if len(rest) < size + 2:
-                return
-            self._lines += rest[:size]
-            self._buffer = rest[size + 2 :]
-
-
 def _create(watch_id: int, watching: Watching) -> dict[str, Any]:
     request: dict[str, Any] = {
         "key": watching.key,
@@ -359,11 +233,6 @@ def _create(watch_id: int, watching: Watching) -> dict[str, Any]:
     return {"create_request": request}
 
 
-def _host(endpoint: tuple[str, int]) -> str:
-    host, port = endpoint
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _readable(socks: list[socket.socket], seconds: float | None) -> list[socket.socket]:
     """select() without its limit of 1,024 descriptors."""
     poll = select.poll()
@@ -371,9 +240,3 @@ def _readable(socks: list[socket.socket], seconds: float | None) -> list[socket.
     for number in by_number:
         poll.register(number, select.POLLIN)
     return [by_number[number] for number, _ in poll.poll(None if seconds is None else seconds * 1000)]
-
-
-def _pending(sock: socket.socket) -> int:
-    """Bytes already decrypted that select() can't see."""
-    pending = getattr(sock, "pending", None)
-    return int(pending()) if pending is not None else 0

@@ -1,14 +1,19 @@
 """ZooKeeper, through kazoo.
 
 codec.py       names and data: how a ticket is written
+handler.py     what we put into kazoo: connections, waits, a log without passwords
 connection.py  one session: requests with deadlines, errors in our words
+proof.py       what an answer proves, of the session's life and the store's history
+lines.py       lines as exchanges with the server
 watches.py     one watch per node, however many wait
-lease.py       ZooKeeperLease: the verbs, and when a session is proven
+sweeper.py     nothing is left behind
+lease.py       ZooKeeperLease: the verbs, and the session's life
 """
 
 from __future__ import annotations
 
-from holdfast.backends.zookeeper.lease import History, ZooKeeperLease
+from holdfast.backends.zookeeper.lease import ZooKeeperLease
+from holdfast.backends.zookeeper.proof import History
 from holdfast.lease import LeaseState, Surroundings
 from holdfast.options import Options
 

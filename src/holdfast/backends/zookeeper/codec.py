@@ -28,6 +28,11 @@ def line_path(namespace: str, resource: str) -> str:
     return f"/{namespace}/{encode(resource)}"
 
 
+def session_name(session_id: int) -> str:
+    """A session's id as ZooKeeper's own tools show it; "" for none."""
+    return f"{session_id & 2**64 - 1:x}" if session_id else ""
+
+
 def node_prefix(entry: Entry) -> str:
     """The name of a ticket's node, before the store adds the sequence."""
     kind = ""
@@ -93,6 +98,6 @@ def described(ticket: Ticket, data: bytes, stat: Any) -> Ticket:
         owner=owner,
         value=value,
         created_at=created_at if created_at is not None else stat.ctime / 1000.0,
-        lease_id=f"{stat.ephemeralOwner & 2**64 - 1:x}",
+        lease_id=session_name(stat.ephemeralOwner),
         version=stat.version,
     )

@@ -10,8 +10,6 @@ A session's requests are answered in order. `ask` takes several and waits for th
 
 from __future__ import annotations
 
-import logging
-import select
 import socket
 import ssl
 import threading
@@ -29,12 +27,13 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.serialization import Auth, Connect, Create2
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Connect, Create2
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
+from holdfast.backends.zookeeper.handler import CreateContainer, Handler, log
 from holdfast.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -48,81 +47,12 @@ from holdfast.errors import (
 from holdfast.lease import Surroundings
 from holdfast.options import Options
 from holdfast.signals import Signal
-from holdfast.tls import speaks_tls, tls_context
+from holdfast.tls import speaks_tls
 
 Pending: TypeAlias = Any  # kazoo's AsyncResult; kazoo has no types
 _EPHEMERAL_SEQUENTIAL: Final = 3
 _CONTAINER: Final = 4
 _STOP_SECONDS: Final = 5.0
-_log = logging.getLogger("holdfast.kazoo")
-
-
-class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
-    """ZooKeeper's createContainer, which kazoo has no request for: like create2, with another code."""
-
-    type = 19
-
-
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, with connections of our own making.
-
-    They leave time to try the next server, verify the server's name, and close what fails half-way.
-    """
-
-    def __init__(self, options: Options, connect_seconds: float, failed: Callable[[Exception], None]) -> None:
-        super().__init__()
-        self._tls = tls_context(options) if options.tls else None
-        self._connect_seconds = connect_seconds
-        self._failed = failed
-
-    def create_connection(
-        self,
-        address: tuple[str, int],
-        hostname: str | None = None,
-        timeout: float | None = None,
-        **_: object,  # kazoo's TLS settings: ours are in the context
-    ) -> socket.socket:
-        try:
-            return self._connected(address, hostname, min(timeout or self._connect_seconds, self._connect_seconds))
-        except OSError as error:
-            self._failed(error)
-            raise
-
-    def select(
-        self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """What kazoo waits with. Its own makes and closes an epoll object at every wait, several per request."""
-        poll = select.poll()
-        by_number = {}
-        for things, event in ((rlist, select.POLLIN), (wlist, select.POLLOUT)):
-            for thing in things:
-                number = thing if isinstance(thing, int) else thing.fileno()
-                if number < 0:
-                    raise ValueError("a closed socket can't be waited for")
-                by_number[number] = thing
-                poll.register(number, event)
-        ready = [by_number[number] for number, _ in poll.poll(None if timeout is None else max(0.0, timeout) * 1000)]
-        return [t for t in rlist if t in ready], [t for t in wlist if t in ready], []
-
-    def _connected(self, address: tuple[str, int], hostname: str | None, timeout: float) -> socket.socket:
-        sock = socket.create_connection(address, timeout)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=hostname)
-        except BaseException:
-            sock.close()
-            raise
-
-
-class NoCredentials(logging.Filter):
-    """kazoo logs its requests at DEBUG, and one of them carries the password."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (isinstance(record.args, tuple) and any(isinstance(arg, Auth) for arg in record.args))
-
-
-_log.addFilter(NoCredentials())
-_log.setLevel(logging.ERROR)  # it warns at every failed attempt; holdfast's own events tell of it once
 
 
 class Connection:
@@ -148,7 +78,7 @@ class Connection:
             auth_data=[("digest", f"{options.user}:{options.password or ''}")] if options.user else None,
             connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
             use_ssl=options.tls,
-            logger=_log,
+            logger=log,
         )
         self._client.add_listener(self._state_changed)
         self._listen_for_negotiation()
@@ -184,7 +114,7 @@ class Connection:
             self._client.stop()
             self._client.close()
         except Exception as error:  # kazoo raises its own and OSError here; the session ends by TTL then
-            _log.debug("a ZooKeeper session could not be closed cleanly: %s", error)
+            log.debug("a ZooKeeper session could not be closed cleanly: %s", error)
 
     # Requests.
 

@@ -1,10 +1,4 @@
-"""memory:// — the reference implementation of the laws, in this process.
-
-Also what users test their own code with: give `connect` a VirtualClock and nothing sleeps; a backend's
-`faults` lose requests and answers or cut its client off, and `store(name)` expires leases. Clients of the
-same name in one process share one store; each has faults of its own. It is held to the same conformance
-suite as etcd and ZooKeeper; it coordinates nothing beyond this process.
-"""
+"""The memory store itself, the server's side: leases, lines and watches in one total order, and its faults."""
 
 from __future__ import annotations
 
@@ -12,21 +6,15 @@ import dataclasses
 import itertools
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, LeaseLost, StoreUnavailable
-from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket
-from holdfast.options import Options
-from holdfast.reaper import Reaper
-from holdfast.retry import persist
+from holdfast.errors import StoreUnavailable
+from holdfast.lease import Entry, Line, Ticket
 from holdfast.signals import Signal
-
-Outcome = TypeVar("Outcome")
 
 
 class MemoryFaults:
@@ -240,193 +228,15 @@ def _ticket(entry: Entry, lease_id: str, line: str, token: int) -> Ticket:
     )
 
 
-_stores: dict[str, MemoryStore] = {}
+# A store lives as long as anybody refers to it: its clients do.
+_stores: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
 _stores_guard = threading.RLock()  # guards _stores
 
 
 def store(name: str, clock: Clock) -> MemoryStore:
     """The store of this name in this process; made with `clock` where it is new."""
     with _stores_guard:
-        if name not in _stores:
-            _stores[name] = MemoryStore(clock)
-        return _stores[name]
-
-
-class MemoryBackend:
-    """Connects clients of this process to a MemoryStore."""
-
-    def __init__(self, options: Options, around: Surroundings) -> None:
-        self.name = options.display
-        self.store = store(options.endpoints[0][0], around.clock)
-        self.faults = MemoryFaults()
-        self._namespace = options.namespace
-        self._around = around
-        self._leases: list[MemoryLease] = []
-
-    def open(self, ttl: float) -> MemoryLease:
-        lease = MemoryLease(self.store, self.faults, self._namespace, ttl, self._around)
-        self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
-        return lease
-
-    def heal(self) -> None:
-        """End a cut."""
-        self.faults.cut_off = False
-        self.store.wake(self.faults)
-
-    def statistics(self) -> dict[str, object]:
-        return {"requests": dict(self.store.requests), "reaping": sum(lease.reaping for lease in self._leases)}
-
-    def close(self) -> None:
-        self._leases.clear()
-
-
-class MemoryLease:
-    """A lease of the memory store, as its client sees it."""
-
-    def __init__(
-        self, server: MemoryStore, faults: MemoryFaults, namespace: str, ttl: float, around: Surroundings
-    ) -> None:
-        self._store = server
-        self._faults = faults
-        self._namespace = namespace
-        self._around = around
-        self._clock = around.clock
-        self._belief = Belief(around.clock, ttl)
-        self._reaper = Reaper(self._withdraw, lambda: self.state, around)
-        self._guard = threading.RLock()  # guards the granting
-        self.id = ""
-        self.ttl = ttl
-
-    @property
-    def state(self) -> LeaseState:
-        return self._belief.state
-
-    @property
-    def reaping(self) -> int:
-        return self._reaper.owned
-
-    def remaining(self) -> float:
-        return self._belief.remaining()
-
-    def enter(self, entry: Entry, until: float) -> Line:
-        self._grant(until)
-        self._refuse_ended()
-        line = self._ask("enter", until, lambda: self._store.enter(self._line(entry.resource), entry, self.id))
-        if line is None:
-            raise self._gone()
-        return line
-
-    def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
-        line = self._ask("look", until, lambda: self._store.look(self._line(ticket.resource), ticket.resource))
-        position = line.position(ticket.id)
-        return dataclasses.replace(line, tickets=line.tickets[: 0 if position is None else position + 1])
-
-    def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
-        line = self._ask("survey", until, lambda: self._store.look(self._line(resource), resource))
-        return dataclasses.replace(line, tickets=line.tickets[:front])
-
-    def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
-        path = self._line(line.resource)
-
-        def stop() -> None:
-            self._store.unwatch(path, signal)
-            self._belief.drop_wait(signal)
-
-        signal = Signal()
-        signal.on_close(stop)
-        self._belief.add_wait(signal)
-        self._store.watch(path, line, [t.id for t in tickets], amendments, signal, self._faults)
-        return signal
-
-    def amend(self, ticket: Ticket, value: str, until: float) -> bool:
-        return self._ask("amend", until, lambda: self._store.amend(self._line(ticket.resource), ticket, value))
-
-    def leave(self, ticket: Ticket, until: float) -> bool:
-        # A retry after a lost answer finds nothing: the first try was ours, so the ticket was removed by us.
-        tries = 0
-
-        def attempt() -> bool:
-            nonlocal tries
-            tries += 1
-            return self._store.leave(self._line(ticket.resource), ticket.id, ticket.token) or tries > 1
-
-        return self._ask("leave", until, attempt)
-
-    def abandon(self, entry: Entry) -> None:
-        self._reaper.own(entry)
-
-    def renew(self, until: float) -> float:
-        self._grant(until)
-        self._refuse_ended()
-        sent = self._clock.now()
-        if not self._ask("renew", until, lambda: self._store.keep_alive(self.id)):
-            raise self._gone()
-        self._belief.prove(sent, provable(self.ttl))
-        return self.remaining()
-
-    def on_end(self, told: Callable[[LeaseState, str], None]) -> Callable[[], None]:
-        return self._belief.on_change(told)
-
-    def close(self, until: float) -> None:
-        self._belief.end(LeaseState.CLOSED, "the client was closed")
-        if self.id:
-            self._ask("close", until, lambda: self._store.expire(self.id))
-            self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
-
-    def _line(self, resource: str) -> str:
-        return f"{self._namespace}/{resource}"
-
-    def _withdraw(self, entry: Entry, until: float) -> bool:
-        return self._ask("leave", until, lambda: self._store.leave(self._line(entry.resource), entry.id, None))
-
-    def _ask(self, operation: str, until: float, request: Callable[[], Outcome]) -> Outcome:
-        def attempt() -> Outcome:
-            self._faults.before(operation)
-            self._store.requests[operation] += 1
-            outcome = request()
-            self._faults.after(operation)
-            return outcome
-
-        return persist(attempt, until, self._clock)
-
-    def _grant(self, until: float) -> None:
-        with self._guard:
-            if self.id:
-                return
-            self._refuse_ended()
-            sent = self._clock.now()
-            self.id = self._ask("grant", until, lambda: self._store.grant(self.ttl))
-            self._belief.prove(sent, provable(self.ttl))
-            self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
-        self._beat_later()
-
-    def _refuse_ended(self) -> None:
-        if self.state is LeaseState.CLOSED:
-            raise ClientClosed("the client is closed")
-        if self.state is LeaseState.LOST:
-            raise LeaseLost(f"lease {self.id} is gone: {self._belief.reason}")
-
-    def _beat_later(self) -> None:
-        self._clock.schedule(self._clock.now() + self.ttl / 3, self._beat)
-
-    def _beat(self) -> None:
-        """One renewal; no retry within: the next beat is the retry. Runs on the clock's thread, and blocks nowhere."""
-        if self.state in (LeaseState.LOST, LeaseState.CLOSED):
-            return
-        sent = self._clock.now()
-        try:
-            self._faults.before("renew")
-            alive = self._store.keep_alive(self.id)
-            self._faults.after("renew")
-        except StoreUnavailable:
-            self._beat_later()
-            return
-        if alive:
-            self._belief.prove(sent, provable(self.ttl))
-            self._beat_later()
-        else:
-            self._belief.end(LeaseState.LOST, EXPIRED)
-
-    def _gone(self) -> LeaseLost:
-        self._belief.end(LeaseState.LOST, EXPIRED)
-        return LeaseLost(EXPIRED)
+        found = _stores.get(name)
+        if found is None:
+            found = _stores[name] = MemoryStore(clock)
+        return found

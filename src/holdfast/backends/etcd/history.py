@@ -1,0 +1,56 @@
+"""Law 4 for etcd: the store never goes back behind what this client has already seen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import StoreUnavailable, StoreWentBack
+
+
+class History:
+    """Law 4 for one store: it never goes back behind what this client has already seen."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._guard = threading.RLock()  # guards everything below
+        self._cluster: str | None = None
+        self._revision = 0
+        self._behind = 0
+        self._broken: StoreWentBack | None = None
+
+    @property
+    def revision(self) -> int:
+        """The highest seen so far. Read it before sending: an answer must not be below."""
+        if self._broken is not None:
+            raise self._broken
+        return self._revision
+
+    def check(self, header: Mapping[str, Any], least: int) -> None:
+        """Raises StoreWentBack for good, or StoreUnavailable for an answer that may just be stale."""
+        cluster, revision = str(header.get("cluster_id", "")), int(header.get("revision", 0))
+        with self._guard:
+            if self._cluster is None:
+                self._cluster = cluster
+            if cluster != self._cluster:
+                self._broken = StoreWentBack(
+                    f"{self._store} is another cluster now (id {cluster}, was {self._cluster}): it was restored or "
+                    "replaced. Tokens of the two can't be compared, so this client stops. Fence what it protected, "
+                    "then connect anew."
+                )
+                raise self._broken
+            if revision >= least:
+                self._behind = 0
+                self._revision = max(self._revision, revision)
+                return
+            self._behind += 1
+            if self._behind < 3:
+                # One member may answer from its past once (etcd #20418). A store that went back does so always.
+                raise StoreUnavailable(f"{self._store} answered from its past (revision {revision} after {least})")
+            self._broken = StoreWentBack(
+                f"{self._store} went back to revision {revision}, after this client had seen {least}: it was restored "
+                "from a snapshot. Its tokens would repeat, so this client stops. Fence what it protected, then connect "
+                "anew."
+            )
+            raise self._broken

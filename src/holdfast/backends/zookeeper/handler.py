@@ -1,0 +1,85 @@
+"""What we put into kazoo: our own connections and waits, one request it lacks, and a log without passwords."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Auth, Create2
+
+from holdfast.options import Options
+from holdfast.tls import tls_context
+
+log = logging.getLogger("holdfast.kazoo")
+
+
+class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
+    """ZooKeeper's createContainer, which kazoo has no request for: like create2, with another code."""
+
+    type = 19
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, with connections of our own making.
+
+    They leave time to try the next server, verify the server's name, and close what fails half-way.
+    """
+
+    def __init__(self, options: Options, connect_seconds: float, failed: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._tls = tls_context(options) if options.tls else None
+        self._connect_seconds = connect_seconds
+        self._failed = failed
+
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        hostname: str | None = None,
+        timeout: float | None = None,
+        **_: object,  # kazoo's TLS settings: ours are in the context
+    ) -> socket.socket:
+        try:
+            return self._connected(address, hostname, min(timeout or self._connect_seconds, self._connect_seconds))
+        except OSError as error:
+            self._failed(error)
+            raise
+
+    def select(
+        self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """What kazoo waits with. Its own makes and closes an epoll object at every wait, several per request."""
+        poll = select.poll()
+        by_number = {}
+        for things, event in ((rlist, select.POLLIN), (wlist, select.POLLOUT)):
+            for thing in things:
+                number = thing if isinstance(thing, int) else thing.fileno()
+                if number < 0:
+                    raise ValueError("a closed socket can't be waited for")
+                by_number[number] = thing
+                poll.register(number, event)
+        ready = [by_number[number] for number, _ in poll.poll(None if timeout is None else max(0.0, timeout) * 1000)]
+        return [t for t in rlist if t in ready], [t for t in wlist if t in ready], []
+
+    def _connected(self, address: tuple[str, int], hostname: str | None, timeout: float) -> socket.socket:
+        sock = socket.create_connection(address, timeout)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=hostname)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class NoCredentials(logging.Filter):
+    """kazoo logs its requests at DEBUG, and one of them carries the password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (isinstance(record.args, tuple) and any(isinstance(arg, Auth) for arg in record.args))
+
+
+log.addFilter(NoCredentials())
+log.setLevel(logging.ERROR)  # it warns at every failed attempt; holdfast's own events tell of it once

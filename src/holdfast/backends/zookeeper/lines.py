@@ -1,0 +1,112 @@
+"""Lines as exchanges with the server: create and list, find again, list, read whole.
+
+Each is one try; what a failed one means, and whether to try again, is the lease's to say. A session's
+requests are answered in order, so requests that belong together are sent back to back.
+"""
+
+from __future__ import annotations
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from holdfast.backends.zookeeper import codec
+from holdfast.backends.zookeeper.connection import Connection
+from holdfast.backends.zookeeper.proof import History
+from holdfast.lease import Entry, Line, Ticket
+
+
+class Lines:
+    """The lines under one namespace, seen over one session."""
+
+    def __init__(self, namespace: str, connection: Connection, history: History) -> None:
+        self._namespace = namespace
+        self._connection = connection
+        self._history = history
+
+    def path(self, resource: str) -> str:
+        return codec.line_path(self._namespace, resource)
+
+    def enter(self, entry: Entry, until: float) -> Line:
+        """Create my node and list its siblings, in one exchange; with its parents where they are missing."""
+        connection, path = self._connection, self.path(entry.resource)
+        while True:
+            least = self._history.highest
+            created = connection.create_ticket(
+                f"{path}/{codec.node_prefix(entry)}", codec.write_data(entry.owner, entry.value)
+            )
+            listed = connection.children(path)
+            try:
+                (_, stat), children = connection.ask(until, created, listed)
+            except NoNodeError:
+                self._make_parents(path, until)
+                continue
+            self._history.check(stat.czxid, least)
+            return self._with_mine(entry, children, stat.czxid)
+
+    def find(self, entry: Entry, until: float) -> Line | None:
+        """What an earlier try of `enter` left: its answer was lost. The sync shows it even on another server."""
+        connection, path = self._connection, self.path(entry.resource)
+        try:
+            _, children = connection.ask(until, connection.sync(path), connection.children(path))
+        except NoNodeError:
+            return None
+        mine = next((c for c in children if c.startswith(f"_c_{entry.id}-")), None)
+        if mine is None:
+            return None
+        stat = connection.ask(until, connection.exists(f"{path}/{mine}"))[0]
+        if stat is None or stat.ephemeralOwner != connection.session_id:
+            return None
+        return self._with_mine(entry, children, stat.czxid)
+
+    def listed(self, resource: str, until: float) -> Line:
+        """The line by its names: no tokens, no owners."""
+        path = self.path(resource)
+        try:
+            children = self._connection.ask(until, self._connection.children(path))[0]
+        except NoNodeError:
+            children = []
+        return Line(resource, codec.read_line(resource, path, children), 0)
+
+    def survey(self, resource: str, front: int | None, until: float) -> Line:
+        """The line, or its front, with all that stands in the nodes."""
+        connection, path = self._connection, self.path(resource)
+        try:
+            _, children = connection.ask(until, connection.sync(path), connection.children(path))
+        except NoNodeError:
+            return Line(resource, (), 0)
+        told: list[Ticket] = []
+        waiting = codec.read_line(resource, path, children)
+        size = len(waiting) if front is None else front
+        while waiting and len(told) < size:
+            batch, waiting = waiting[:size], waiting[size:]
+            told += self._describe(batch, until)
+        return Line(resource, tuple(told[:size]), 0)
+
+    def _describe(self, tickets: tuple[Ticket, ...], until: float) -> list[Ticket]:
+        """Those of `tickets` that still stand, with what is in their nodes."""
+        told = []
+        requests = [self._connection.get(ticket.key) for ticket in tickets]
+        for ticket, request in zip(tickets, requests, strict=True):
+            try:
+                data, stat = self._connection.ask(until, request)[0]
+            except NoNodeError:
+                continue  # it left between the listing and the reading
+            told.append(codec.described(ticket, data, stat))
+        return told
+
+    def _with_mine(self, entry: Entry, children: list[str], token: int) -> Line:
+        """My own ticket carries its token; listing names did not tell it."""
+        tickets = codec.read_line(entry.resource, self.path(entry.resource), children)
+        position = next((i for i, t in enumerate(tickets) if t.id == entry.id), None)
+        if position is None:
+            return Line(entry.resource, (), 0)
+        lease_id = codec.session_name(self._connection.session_id)
+        return Line(entry.resource, (*tickets[:position], codec.mine(tickets[position], entry, token, lease_id)), 0)
+
+    def _make_parents(self, path: str, until: float) -> None:
+        parts = path.split("/")[1:]
+        requests = [self._connection.create_container("/" + "/".join(parts[: i + 1])) for i in range(len(parts))]
+        for request in requests:
+            try:
+                self._connection.ask(until, request)
+            except NodeExistsError:
+                continue

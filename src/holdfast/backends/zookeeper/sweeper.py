@@ -1,0 +1,105 @@
+"""Nothing is left behind (law 12): a line's node goes with its last ticket.
+
+It is a container, so the server removes it in time even if nobody here lives to do it. We don't wait for
+that: a line that was not used for a while is removed if it is empty, a busy one is left in place, and
+closing removes what there is. ZooKeeper itself refuses to delete a node that is not empty.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from kazoo.exceptions import KazooException
+
+from holdfast.backends.zookeeper.connection import Connection
+from holdfast.clock import Clock, Timer
+from holdfast.errors import HoldfastError
+from holdfast.limits import OWN_WATCH_AFTER
+
+_SWEEP_AFTER: Final = 4 * OWN_WATCH_AFTER
+
+
+class Sweeper:
+    """Which nodes one session has made, and their removal."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._guard = threading.RLock()  # guards everything below
+        self._nodes: dict[str, str] = {}  # my tickets' nodes, by id
+        self._entering: dict[str, str] = {}  # lines of tickets whose nodes are not known yet, by id
+        self._lines: dict[str, float] = {}  # when each was last used
+        self._timer: Timer | None = None
+        self._over = False
+
+    def entering(self, ticket_id: str, line: str) -> None:
+        """A node is about to be made in `line`."""
+        with self._guard:
+            self._entering[ticket_id] = line
+            self._lines[line] = self._clock.now()
+
+    def entered(self, ticket_id: str, node: str | None) -> None:
+        """It was made, or was not."""
+        with self._guard:
+            self._entering.pop(ticket_id, None)
+            if node is not None:
+                self._nodes[ticket_id] = node
+        self._sweep_later()
+
+    def left(self, ticket_id: str) -> None:
+        """The node is being removed by its owner."""
+        self._nodes.pop(ticket_id, None)
+
+    def stop(self) -> None:
+        """The session is over: nothing is ours any more."""
+        with self._guard:
+            self._over = True
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def remove_all(self, namespace: str, until: float) -> None:
+        """At the end: my tickets first, then their lines. Best effort; the session's end removes the tickets."""
+        with self._guard:
+            nodes, lines, entering = list(self._nodes.values()), list(self._lines), dict(self._entering)
+        nodes += self._arrived(entering, until)
+        parents = namespace.split("/")
+        above = ["/" + "/".join(parts) for parts in (parents[:i] for i in range(len(parents), 0, -1))]
+        requests = [self._connection.delete(path) for path in (*nodes, *lines, *above)]
+        for request in requests:
+            try:
+                self._connection.ask(until, request)
+            except KazooException:
+                continue  # not empty, or gone already
+            except HoldfastError:
+                return
+
+    def _arrived(self, entering: dict[str, str], until: float) -> list[str]:
+        """The nodes of tickets that were entering when the end came: what was sent before this is answered before."""
+        found: list[str] = []
+        for line in set(entering.values()):
+            try:
+                children: list[str] = self._connection.ask(until, self._connection.children(line))[0]
+            except (KazooException, HoldfastError):
+                continue
+            found += [f"{line}/{c}" for c in children if any(c.startswith(f"_c_{i}-") for i in entering)]
+        return found
+
+    def _sweep_later(self) -> None:
+        with self._guard:
+            if self._timer is None and not self._over:
+                self._timer = self._clock.schedule(self._clock.now() + _SWEEP_AFTER, self._sweep)
+
+    def _sweep(self) -> None:
+        """Remove the lines not used for a while. On the clock's thread: sends, and does not wait."""
+        now = self._clock.now()
+        with self._guard:
+            self._timer = None
+            used = {node.rpartition("/")[0] for node in self._nodes.values()} | set(self._entering.values())
+            idle = [line for line, at in self._lines.items() if line not in used and now - at >= _SWEEP_AFTER]
+            for line in idle:
+                del self._lines[line]
+        for line in idle:
+            self._connection.delete(line)  # not empty, not there, not connected: all the same here
+        if self._lines:
+            self._sweep_later()

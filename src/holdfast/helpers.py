@@ -1,0 +1,70 @@
+"""Helper threads: a few daemons that carry out what is submitted.
+
+Not `concurrent.futures.ThreadPoolExecutor`: its locks are not re-entrant, so a signal handler that
+releases a hold while the main thread is inside `submit` would hang; and its threads hold up the end of
+the interpreter. `SimpleQueue.put` may be called from anywhere.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.errors import ClientClosed
+
+
+class Helpers:
+    """At most `most` threads, started when there is work for them."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._guard = threading.RLock()  # guards everything below; a signal handler may re-enter
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        """Run `work` soon. Raises ClientClosed after `close`."""
+        future: Future[Any] = Future()
+        with self._guard:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            self._unfinished += 1
+            self._work.put((future, work))
+            if self._unfinished > len(self._threads) < self._most:
+                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def close(self, seconds: float) -> None:
+        """Take no more work, finish what was taken, wait for that at most `seconds`. Idempotent."""
+        with self._guard:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._work.put(None)
+            threads = [t for t in self._threads if t is not threading.current_thread()]
+        give_up = time.monotonic() + seconds
+        for thread in threads:
+            thread.join(max(0.0, give_up - time.monotonic()))
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, work = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    outcome = work()
+                except BaseException as error:  # carried over to whoever waits for it
+                    future.set_exception(error)
+                else:
+                    future.set_result(outcome)
+            del future, work, item  # nothing must live on here while the thread waits
+            with self._guard:
+                self._unfinished -= 1
