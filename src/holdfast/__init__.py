@@ -12,7 +12,7 @@ The map of the house, in reading order:
     lease.py        THE CORE: Lease and Backend protocols, Ticket, Line, the sixteen laws in prose
     belief.py       what can be proven about one lease, by the clock alone
     turn.py         the only waiting loop, a generator that decides and does no I/O
-    drivers.py      carries its steps out, in a thread or on asyncio
+    drivers.py      carries its steps out in a thread; aiodriver.py on asyncio
     recipes/        lock, rwlock, semaphore, election: one pure rule over the line each
     hold.py         what the winner has
     house.py        one backend, its leases and helper threads: what a client is made of
@@ -26,7 +26,8 @@ released or lost.
 Importing this package imports no store's client; the first `connect` of a kind does.
 """
 
-from holdfast import aio
+import typing
+
 from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, connect
 from holdfast.errors import (
     AcquireTimeout,
@@ -52,6 +53,9 @@ from holdfast.errors import (
 from holdfast.events import Event
 from holdfast.hold import HoldState
 from holdfast.recipes.election import Leader
+
+if typing.TYPE_CHECKING:
+    from holdfast import aio
 
 __all__ = [
     "AcquireTimeout",
@@ -85,3 +89,12 @@ __all__ = [
     "aio",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    """`holdfast.aio` is imported at its first use: half of the time to import holdfast would be asyncio's."""
+    if name == "aio":
+        from importlib import import_module
+
+        return import_module("holdfast.aio")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast import checks
+from holdfast.aiodriver import arun, wait
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.drivers import arun, wait
 from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.hold import Entered, Holding, HoldState

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldState, LeaseLost, aio
+from holdfast.limits import OWN_WATCH_AFTER
 
 from .faces import Face
 from .worlds import KINDS, EtcdWorld, MemoryWorld, ZooKeeperWorld, eventually, inner, server_work
@@ -158,6 +159,9 @@ def test_two_hundred_waiters_are_served_in_order_without_threads(world: Any) -> 
     run(test(lambda client: client.semaphore("s", limit=1)))
 
 
+SETTLED = 2 * OWN_WATCH_AFTER
+
+
 @pytest.mark.parametrize("recipe", ["lock", "semaphore"])
 def test_server_work_per_hand_over_does_not_grow_with_waiters(world: Any, recipe: str) -> None:
     """Requests and watch messages per hand-over, counted at the server, are the same for 10 waiters as for 200."""
@@ -179,12 +183,12 @@ def _work_per_hand_over(world: Any, recipe: str, count: Callable[[], dict[str, f
             for number in range(waiters):
                 tasks.append(asyncio.create_task(place.acquire()))
                 await until(lambda n=number: inner(client)._house.hub.counts["entered"] == n + 1 + len(held))  # type: ignore[misc]
-            await asyncio.sleep(0.5)  # the last watches are being set up; only their count matters here
+            await asyncio.sleep(SETTLED)  # the last watches are being set up
             before = count()
             for task in tasks[:8]:
                 await held.pop(0).release()
                 held.append(await task)
-            await asyncio.sleep(0.2)
+                await asyncio.sleep(SETTLED)  # every hold gets as old, and so gets the watch on its own ticket
             after = count()
             for task in tasks[8:]:
                 task.cancel()

@@ -31,6 +31,7 @@ RANKS = {
     "turn": 30,
     "drivers": 40,
     "hold": 40,
+    "aiodriver": 45,
     "recipes": 50,
     "house": 60,
     "client": 70,

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.aiodriver import arun
 from holdfast.clock import VirtualClock
-from holdfast.drivers import arun, perform, run
+from holdfast.drivers import perform, run
 from holdfast.errors import (
     AcquireTimeout,
     ClientClosed,

@@ -1,0 +1,79 @@
+"""The asyncio driver: it carries out the steps of a turn as part of a task. See drivers.py."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.drivers import perform
+from holdfast.lease import Workers
+from holdfast.signals import Signal
+from holdfast.turn import Abandon, Await, Steps
+
+Outcome = TypeVar("Outcome")
+
+
+async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome:
+    """Drive `steps` as part of a task: requests run on `workers`, waits cost no thread.
+
+    A cancelled request may still be under way on its worker; withdrawing what it asked for starts
+    only after it has ended, so that its fate is known first.
+    """
+    under_way: concurrent.futures.Future[Any] | None = None
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Await):
+                    outcome: Any = await wait(step.signal, step.until, clock)
+                elif isinstance(step, Abandon):
+                    _after(under_way, step)
+                    outcome = None
+                else:
+                    under_way = workers.submit(lambda step=step: perform(step))  # type: ignore[misc]  # default binds now
+                    outcome = await asyncio.wrap_future(under_way)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(outcome)
+    except StopIteration as done:
+        result: Outcome = done.value
+        return result
+
+
+async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:
+    """Await `signal` until `until`; True when it was set."""
+    if signal.is_set():
+        return True
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        try:
+            loop.call_soon_threadsafe(_resolve, woken)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    signal.add_callback(wake)
+    timer = None if until is None else clock.schedule(until, wake)
+    try:
+        await woken
+    finally:
+        signal.remove_callback(wake)
+        if timer is not None:
+            timer.cancel()
+    return signal.is_set()
+
+
+def _resolve(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _after(under_way: concurrent.futures.Future[Any] | None, step: Abandon) -> None:
+    if under_way is None or under_way.done():
+        perform(step)
+    else:
+        under_way.add_done_callback(lambda _: perform(step))
