@@ -35,7 +35,8 @@ from holdfast.options import Options
 from holdfast.tls import speaks_tls, tls_context
 
 _IDLE_MAX: Final = 4
-_ATTEMPT_LEAST: Final = 0.05
+_ATTEMPT_LEAST: Final = 1.0
+"""A try gets at least this long, if there is so much: a slow store is not to be asked ever more hastily."""
 _UNAVAILABLE: Final = (4, 8, 10, 14)  # gRPC: deadline exceeded, exhausted, aborted, unavailable
 
 
@@ -158,7 +159,7 @@ class Session:
         raise self._refusal(answer)
 
     def _attempt_seconds(self, until: float) -> float:
-        """This try's share of the time left: enough must remain to try elsewhere."""
+        """This try's share of the time left: where it can be had, enough remains to try elsewhere."""
         left = until - self._around.clock.now()
         if left <= 0:
             raise StoreUnavailable(f"the deadline had passed before {self._options.display} was asked")

@@ -130,14 +130,19 @@ class Watcher:
                 self._clock.wait(self._closing, self._clock.now() + pause)
                 pause = min(pause * 2, RETRY_PAUSE_MAX)
                 continue
-            pause = RETRY_PAUSE_FIRST
+            opened = self._clock.now()
             try:
                 self._serve(stream)
             except (OSError, EOFError, ValueError, WebSocketException) as error:
                 if not self._closing.is_set():
                     self._session.move_on(endpoint, f"the watch broke: {error or type(error).__name__}")
+                    if self._clock.now() - opened < RETRY_PAUSE_MAX:  # it opens and breaks: don't spin
+                        self._clock.wait(self._closing, self._clock.now() + pause)
+                        pause = min(pause * 2, RETRY_PAUSE_MAX)
             finally:
                 stream.sock.close()
+            if self._clock.now() - opened >= RETRY_PAUSE_MAX:
+                pause = RETRY_PAUSE_FIRST
 
     def _open(self) -> tuple[Stream, tuple[str, int]]:
         with self._guard:
@@ -210,7 +215,12 @@ class Watcher:
         if result.get("events") or result.get("canceled"):
             with self._guard:
                 watching = self._wanted.get(int(result.get("watch_id", 0)))
-            if watching is not None:
+            if watching is None:
+                return
+            if result.get("canceled") and not result.get("compact_revision"):
+                # refused, for want of permission perhaps: looking and watching again at once would be a spin
+                self._clock.schedule(self._clock.now() + RETRY_PAUSE_MAX, watching.signal.set)
+            else:
                 watching.signal.set()
 
     def _probe_quietly(self) -> None:
