@@ -11,10 +11,18 @@ from holdfast.limits import SEATS_MAX, TTL_MAX, TTL_MIN, VALUE_BYTES_MAX
 def seconds(value: object, what: str, *, least: float, most: float = math.inf) -> float:
     """A finite number of seconds within [least, most]. Raises InvalidOption."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
-        raise InvalidOption(f"{what} must be a finite number of seconds, not {value!r:.40}")
+        raise InvalidOption(f"{what} must be a finite number of seconds, not {_shown(value)}")
     if not least <= value <= most:
-        raise InvalidOption(f"{what} must be between {least:g} and {most:g} seconds, not {value!r:.40}")
+        raise InvalidOption(f"{what} must be between {least:g} and {most:g} seconds, not {_shown(value)}")
     return float(value)
+
+
+def _shown(value: object) -> str:
+    """`value` for a message, whatever it is."""
+    try:
+        return repr(value)[:40]
+    except ValueError:  # an int of more digits than Python writes out
+        return f"a very large {type(value).__name__}"
 
 
 def _is_finite(value: float) -> bool:
@@ -27,7 +35,7 @@ def _is_finite(value: float) -> bool:
 def ttl(value: object) -> float:
     """A time to live to ask for. What the store grants may be more, and then rules."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
-        raise InvalidOption(f"ttl must be above 0 seconds, not {value!r:.40}")
+        raise InvalidOption(f"ttl must be above 0 seconds, not {_shown(value)}")
     return seconds(value, "ttl", least=TTL_MIN, most=TTL_MAX)
 
 

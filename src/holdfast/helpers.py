@@ -38,10 +38,22 @@ class Helpers:
             self._unfinished += 1
             self._work.put((future, work))
             if self._unfinished > len(self._threads) < self._most:
-                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start_one()
+            # A signal handler may have closed us since the check above: its `None`s then stand before this work.
+            if self._closed and future.cancel():
+                raise ClientClosed("the client is closed")
         return future
+
+    def _start_one(self) -> None:
+        """One thread more. A signal handler may do the same at any line of this: the bound is checked last."""
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        if len(self._threads) > self._most:
+            self._threads.remove(thread)
+            return
+        thread.start()
+        if self._closed:
+            self._work.put(None)
 
     def close(self, seconds: float) -> None:
         """Take no more work, finish what was taken, wait for that at most `seconds`. Idempotent."""
@@ -50,7 +62,8 @@ class Helpers:
                 self._closed = True
                 for _ in self._threads:
                     self._work.put(None)
-            threads = [t for t in self._threads if t is not threading.current_thread()]
+            started = [t for t in self._threads if t.ident is not None]
+            threads = [t for t in started if t is not threading.current_thread()]
         give_up = time.monotonic() + seconds
         for thread in threads:
             thread.join(max(0.0, give_up - time.monotonic()))
@@ -58,6 +71,7 @@ class Helpers:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             future, work = item
+            outcome: Any = None
             if future.set_running_or_notify_cancel():
                 try:
                     outcome = work()
@@ -65,6 +79,6 @@ class Helpers:
                     future.set_exception(error)
                 else:
                     future.set_result(outcome)
-            del future, work, item  # nothing must live on here while the thread waits
+            del future, work, item, outcome  # nothing must live on here while the thread waits
             with self._guard:
                 self._unfinished -= 1
