@@ -1,6 +1,10 @@
 """Signal: a one-shot event that threads, tasks and callbacks can all wait for.
 
 It wakes; it never decides. Whoever wakes looks again.
+
+Not `threading.Event`: that holds a lock which is not re-entrant for a moment in `set` and in `wait`, and a
+signal handler that closes a client may come at just that moment. Here nobody holds anything: who waits
+registers first and looks at the flag second, who sets does it the other way round.
 """
 
 from __future__ import annotations
@@ -12,16 +16,16 @@ from collections.abc import Callable
 class Signal:
     """Set once, stays set. Callbacks run in the setting thread and must not block."""
 
-    __slots__ = ("_callbacks", "_event", "_on_close")
+    __slots__ = ("_callbacks", "_is_set", "_on_close")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._is_set = False
         self._callbacks: list[Callable[[], None]] = []
         self._on_close: Callable[[], None] | None = None
 
     def set(self) -> None:
         """Wake everybody. A second call does nothing."""
-        self._event.set()
+        self._is_set = True
         # pop() is atomic, so a callback added meanwhile runs exactly once, here or in add_callback
         while self._callbacks:
             try:
@@ -31,16 +35,23 @@ class Signal:
             callback()
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
     def wait(self, timeout: float | None) -> bool:
         """Block for at most `timeout` seconds of real time; True when set."""
-        return self._event.wait(timeout)
+        if self._is_set:
+            return True
+        asleep = threading.Lock()
+        asleep.acquire()
+        self.add_callback(asleep.release)
+        asleep.acquire(timeout=-1 if timeout is None else timeout)
+        self.remove_callback(asleep.release)
+        return self._is_set
 
     def add_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` once the signal is set, or now if it already is."""
         self._callbacks.append(callback)
-        if self._event.is_set():
+        if self._is_set:
             self.set()
 
     def remove_callback(self, callback: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import json
+import queue
 import socket
 import ssl
 import threading
@@ -64,7 +65,11 @@ class Session:
         self.generation = 0
         self._failing: set[tuple[str, int]] = set()
         self._idle: collections.deque[Connection] = collections.deque()
-        self._slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        # One `None` per connection that may be in use. Not a semaphore: its lock is not re-entrant, and a signal
+        # handler may ask the store while the main thread is about to.
+        self._slots: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(CONNECTIONS_MAX):
+            self._slots.put(None)
         self._token: str | None = None
         self._closed = False
         self._answered = False
@@ -145,14 +150,16 @@ class Session:
         if self._closed:
             raise ClientClosed("the client is closed")
         seconds = self._attempt_seconds(until)
-        if not self._slots.acquire(timeout=seconds):
+        try:
+            self._slots.get(timeout=seconds)
+        except queue.Empty:
             raise StoreUnavailable(
                 f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
-            )
+            ) from None
         try:
             answer = self._on_some_connection(path, body, token, seconds)
         finally:
-            self._slots.release()
+            self._slots.put(None)
         if answer.status_code == 200:
             self._answered = True
             return answer
