@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from holdfast import checks
 from holdfast.aiodriver import arun, wait
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import AcquireTimeout, ClientClosed, ForkedClient, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.hold import Entered, Holding, HoldState
 from holdfast.hold import House as HoldHouse
@@ -156,6 +156,9 @@ class Hold(Holding):
             await self.release()
         except StoreError:
             pass  # the reaper goes on and tells; the body's own outcome matters more here
+        except ForkedClient:
+            if error is None:
+                raise
         if lost and (error is None or ours):
             raise self._lost_error() from error
 

@@ -145,7 +145,7 @@ class Belief:
     def _tell(self, told: Told, state: LeaseState, reason: str) -> None:
         try:
             told(state, reason)
-        except Exception:  # one listener's failure must not keep the loss from the others
+        except (Exception, SystemExit):  # one listener's failure must not keep the loss from the others
             _log.exception("a listener to a lease's state failed; please report this")
 
     def _look_at_clock(self) -> None:

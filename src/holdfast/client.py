@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast import checks
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.drivers import run
-from holdfast.errors import AcquireTimeout, ClientClosed, LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import AcquireTimeout, ClientClosed, ForkedClient, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.hold import Entered, Holding, HoldState
 from holdfast.house import House
@@ -136,6 +136,9 @@ class Hold(Holding):
             self.release()
         except StoreError:
             pass  # the reaper goes on and tells; the body's own outcome matters more here
+        except ForkedClient:
+            if error is None:
+                raise
         if lost and error is None:
             raise self._lost_error()
 

@@ -88,8 +88,9 @@ class SystemClock:
         with self._guard:
             heapq.heappush(self._timers, (due, next(self._order), timer))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-timers", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-timers", daemon=True)
+                thread.start()  # raises where the process may have no more threads: the next timer tries again
+                self._thread = thread
             elif self._timers[0][2] is timer or len(self._timers) >= self._sweep_at:
                 self._guard.notify()
         return timer
@@ -180,7 +181,7 @@ def _call(timer: Timer) -> None:
         return
     try:
         run()
-    except Exception:  # a timer that fails must not take every other lease's timers with it
+    except (Exception, SystemExit):  # a timer that fails must not take every other lease's timers with it
         _log.exception("a holdfast timer failed; please report this")
 
 

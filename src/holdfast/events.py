@@ -103,7 +103,7 @@ class Hub:
         for subscriber in self._subscribers:
             try:
                 subscriber(happening)
-            except Exception:  # a metric that fails must not cost anybody their lock
+            except (Exception, SystemExit):  # a metric that fails must not cost anybody their lock
                 logger.exception("a subscriber to holdfast's events failed")
 
 

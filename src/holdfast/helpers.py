@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from holdfast.errors import ClientClosed
+from holdfast.errors import ClientClosed, StoreUnavailable
 
 
 class Helpers:
@@ -51,7 +51,12 @@ class Helpers:
         if len(self._threads) > self._most:
             self._threads.remove(thread)
             return
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the process may have no more threads: those there are do the work, or the next try
+            self._threads.remove(thread)
+            if not self._threads:
+                raise StoreUnavailable("no helper thread can be started: the process has too many") from None
         if self._closed:
             self._work.put(None)
 

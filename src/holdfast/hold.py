@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from holdfast import checks
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, LeaseLost, StoreError
+from holdfast.errors import ClientClosed, LeaseLost, StoreError, StoreWentBack
 from holdfast.events import Hub
 from holdfast.forks import generation, refuse_child
 from holdfast.lease import Entry, Lease, LeaseState, Reach, Workers
@@ -299,6 +299,9 @@ class Holding:
         clock = self._house.clock
         try:
             line = self._lease.look(self._ticket, Reach.PREDECESSOR, clock.now() + self._house.request_seconds)
+        except StoreWentBack as error:  # a store with another history: the lease may live there, the ticket does not
+            self._finish(HoldState.LOST, str(error))
+            return
         except StoreError:  # the lease's own deadline covers a store that stays away
             self._timer = clock.schedule(clock.now() + RETRY_PAUSE_MAX, self._watch_own_ticket)
             return

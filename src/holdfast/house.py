@@ -7,6 +7,7 @@ TTL until it is lost or the house closes; a hold from its turn until it is relea
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -151,17 +152,27 @@ class House:
             self._closed.wait(2 * self.request_seconds)
             return
         self._closer = threading.get_ident()
+        try:
+            self._close(leases)
+        finally:
+            self._closer = None
+
+    def _close(self, leases: list[Lease]) -> None:
+        """Whatever fails, what comes after it is closed all the same."""
         until = self.request_until()
-        for lease in leases:
-            try:
-                lease.close(until)
-            except HoldfastError as error:  # its TTL ends it; the rest must be closed all the same
-                _log.warning("a lease of %s could not be closed: %s", self.store, error)
-        self._backend.close()
-        self._closed.set()
-        self.workers.close(self.request_seconds)
-        self._callbacks.close(self.request_seconds)
-        self._closer = None
+        with contextlib.ExitStack() as rest:
+            rest.callback(self._callbacks.close, self.request_seconds)
+            rest.callback(self.workers.close, self.request_seconds)
+            rest.callback(self._closed.set)
+            rest.callback(self._backend.close)
+            for lease in leases:
+                rest.callback(self._close_lease, lease, until)
+
+    def _close_lease(self, lease: Lease, until: float) -> None:
+        try:
+            lease.close(until)
+        except HoldfastError as error:  # its TTL ends it
+            _log.warning("a lease of %s could not be closed: %s", self.store, error)
 
     def __repr__(self) -> str:
         state = "closed" if self._closing.is_set() else "open"

@@ -20,9 +20,6 @@ REQUEST_TIMEOUT_DEFAULT: Final = 5.0
 LEAVE_GRACE: Final = 0.4
 """How long a call that has already failed may still spend on withdrawing its ticket itself."""
 
-FATE_WINDOW: Final = 10.0
-"""After this long no server can still carry out a request whose answer was lost."""
-
 OWN_WATCH_AFTER: Final = 0.25
 """A hold older than this has its own ticket watched, to hear of an administrator's removal."""
 

@@ -2,10 +2,6 @@
 
 A try is a short task on the client's workers; between tries a timer waits, so a store that is away
 costs no thread. It ends when the ticket is gone for certain, or its lease is: then the store removes it.
-
-"For certain" needs a second look on a store whose requests can overtake each other: a try of `enter`
-whose answer was lost may be carried out after a later try was, and after its ticket was removed. Once no
-server can still do so (`fate_seconds`), the reaper looks again.
 """
 
 from __future__ import annotations
@@ -29,13 +25,10 @@ class Reaper:
         withdraw: Callable[[Entry, float], bool],
         state: Callable[[], LeaseState],
         around: Surroundings,
-        *,
-        fate_seconds: float | None = None,
     ) -> None:
         self._withdraw = withdraw
         self._state = state
         self._around = around
-        self._fate_seconds = fate_seconds
         self._born = generation()
         self._guard = threading.RLock()  # guards _owned
         self._owned: set[str] = set()
@@ -53,17 +46,7 @@ class Reaper:
             if entry.id in self._owned:
                 return
             self._owned.add(entry.id)
-        self._submit(lambda: self._try(entry, RETRY_PAUSE_FIRST, last=self._fate_seconds is None))
-
-    def own_later(self, entry: Entry) -> None:
-        """The ticket was removed; see that no late try brings it back."""
-        if self._fate_seconds is None or self._born != generation():
-            return
-        clock = self._around.clock
-        clock.schedule(
-            clock.now() + self._fate_seconds,
-            lambda: self._submit(lambda: self._try(entry, RETRY_PAUSE_FIRST, last=True)),
-        )
+        self._submit(lambda: self._try(entry, RETRY_PAUSE_FIRST))
 
     def _submit(self, work: Callable[[], None]) -> None:
         try:
@@ -71,7 +54,7 @@ class Reaper:
         except ClientClosed:  # its leases were closed with it, and their tickets with them
             self._owned.clear()
 
-    def _try(self, entry: Entry, pause: float, *, last: bool) -> None:
+    def _try(self, entry: Entry, pause: float) -> None:
         clock, hub = self._around.clock, self._around.hub
         if self._state() in (LeaseState.LOST, LeaseState.CLOSED):
             self._owned.discard(entry.id)
@@ -81,10 +64,8 @@ class Reaper:
         except Exception as error:  # even a bug of ours must not end with an orphan: try again
             hub.emit("reap_failed", resource=entry.resource, owner=entry.owner, reason=str(error))
             again = min(pause * 2, _PAUSE_MAX)
-            clock.schedule(clock.now() + pause, lambda: self._submit(lambda: self._try(entry, again, last=last)))
+            clock.schedule(clock.now() + pause, lambda: self._submit(lambda: self._try(entry, again)))
             return
         if removed:
             hub.emit("reaped", resource=entry.resource, owner=entry.owner)
         self._owned.discard(entry.id)
-        if not last:
-            self.own_later(entry)

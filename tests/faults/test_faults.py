@@ -484,3 +484,74 @@ def _znodes(cluster: Cluster, namespace: str) -> int:
 
     with Admin(cluster.endpoints[0]) as zk:
         return len(_tree(zk, f"/{namespace}"))
+
+
+def test_etcd_enter_that_is_carried_out_late_blocks_nobody_for_long(singles: dict[str, Cluster]) -> None:
+    """A lost try of `enter` may put its key long after its ticket was given up: the lease's own list shows it."""
+    cluster = singles["etcd"]
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy, holdfast.connect(proxied(cluster, proxy), ttl=3) as client:
+        kept = client.lock("kept").acquire()
+        proxy.lose_answer(_enters_etcd)
+        client.lock("a").acquire().release()
+        key = f"{client._house.options.namespace}/a/{kept.lease_id}-00000000000000000000"
+        time.sleep(1.5)
+        done = etcdctl(cluster, "put", f"--lease={kept.lease_id}", key, "late")  # what a stopped member would do
+        assert done.returncode == 0, done.stderr
+        assert client.lock("a").acquire(timeout=10).release() is True
+        kept.check()
+        assert kept.release() is True
+
+
+def test_etcd_restored_without_my_ticket_ends_my_belief(provider: Provider, tmp_path: Path) -> None:
+    """The store comes back with my lease but without my ticket: the hold ends although keep-alives are answered."""
+    cluster = provider.etcd(EtcdSpec())
+    member = cluster.members[0]
+    try:
+        with holdfast.connect(url(cluster), ttl=30) as client:
+            client.lock("warm").acquire().release()
+            snapshot = tmp_path / "snapshot.db"
+            etcdctl(cluster, "snapshot", "save", str(snapshot))
+            for _ in range(3):
+                client.lock("warm").acquire().release()
+            hold = client.lock("a").acquire()
+            time.sleep(0.5)
+            member.kill()
+            _restore(member, snapshot, cluster)
+            member.start()
+            assert hold.lost.wait(15.0)
+    finally:
+        cluster.close()
+
+
+def test_etcd_watch_whose_path_died_in_silence_is_noticed(singles: dict[str, Cluster]) -> None:
+    """A watch whose connection swallows everything while new connections work: the waiter is woken all the same."""
+    cluster = singles["etcd"]
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        address = proxied(cluster, proxy)
+        direct = address.replace(proxy.endpoint, cluster.endpoints[0])
+        with holdfast.connect(address, ttl=60) as waiter, holdfast.connect(direct, ttl=60) as holder:
+            hold = holder.lock("a").acquire()
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(waiter.lock("a").acquire, 60.0)
+                assert eventually(lambda: waiter.statistics()["backend"]["watches"] == 1)  # type: ignore[index]
+                time.sleep(0.3)
+                watcher = waiter._house._backend._wire._watcher  # type: ignore[attr-defined]
+                watcher._hear = _deaf(watcher._hear)
+                hold.release()
+                assert waiting.result(30.0).release() is True
+
+
+def _deaf(hear: Any) -> Any:
+    """Nothing is heard from the first stream any more; a new one is heard again."""
+    first: list[Any] = []
+
+    def heard(sock: Any, seconds: float | None = None) -> Any:
+        if sock is not None and not first:
+            first.append(sock)
+        ready = hear(sock, seconds)
+        if sock is not None and sock is first[0] and sock in ready:
+            time.sleep(seconds or 0.0)
+            return []
+        return ready
+
+    return heard

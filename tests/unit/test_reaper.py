@@ -18,15 +18,12 @@ from holdfast.reaper import Reaper
 from tests.unit.fakes import HeldWorkers, ImmediateWorkers, entry
 
 Answer = bool | HoldfastError
-FATE_SECONDS = 10.0
 
 
 class Bench:
     """A reaper with a scripted store behind it; answers run out into `otherwise`."""
 
-    def __init__(
-        self, *answers: Answer, otherwise: Answer = True, workers: Any = None, fate: float | None = None
-    ) -> None:
+    def __init__(self, *answers: Answer, otherwise: Answer = True, workers: Any = None) -> None:
         self.clock = VirtualClock()
         self.answers = list(answers)
         self.otherwise = otherwise
@@ -36,7 +33,7 @@ class Bench:
         hub = Hub(self.clock.now)
         hub.subscribe(self.told.append)
         around = Surroundings(self.clock, hub, ImmediateWorkers() if workers is None else workers)
-        self.reaper = Reaper(self.withdraw, lambda: self.state, around, fate_seconds=fate)
+        self.reaper = Reaper(self.withdraw, lambda: self.state, around)
         self.entry = entry()
 
     def withdraw(self, asked: Entry, until: float) -> bool:
@@ -118,20 +115,6 @@ def test_reaper_of_an_ended_lease_asks_nobody(state: LeaseState) -> None:
     assert bench.reaper.owned == 0
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_ticket_that_a_late_request_may_bring_back_is_looked_for_once_more(first: bool) -> None:
-    """Law 6: a try whose answer was lost may be carried out late; once no server can, the reaper looks again."""
-    bench = Bench(first, True, fate=FATE_SECONDS)
-    bench.reaper.own(bench.entry)
-    bench.clock.advance(FATE_SECONDS - 0.001)
-    assert bench.times == [0.0]
-    bench.clock.advance(0.001)
-    assert bench.times == [0.0, FATE_SECONDS]
-    bench.clock.advance(3600.0)
-    assert len(bench.times) == 2
-    assert bench.reaper.owned == 0
-
-
 def test_ticket_not_there_on_a_store_that_answers_in_order_is_done_with() -> None:
     """Where no request can overtake another, one look is certain."""
     bench = Bench(False)
@@ -140,37 +123,6 @@ def test_ticket_not_there_on_a_store_that_answers_in_order_is_done_with() -> Non
     assert bench.times == [0.0]
     assert bench.events == []
     assert bench.reaper.owned == 0
-
-
-def test_last_look_that_fails_is_repeated_until_it_was_answered() -> None:
-    """Law 7: even the last look goes on until the store has said that the ticket is gone."""
-    bench = Bench(False, StoreUnavailable("away"), StoreUnavailable("away"), True, fate=FATE_SECONDS)
-    bench.reaper.own(bench.entry)
-    bench.clock.advance(3600.0)
-    assert bench.times[:2] == [0.0, FATE_SECONDS]
-    assert len(bench.times) == 4
-    assert bench.events == ["reap_failed", "reap_failed", "reaped"]
-
-
-@pytest.mark.parametrize("state", [LeaseState.LOST, LeaseState.CLOSED])
-def test_last_look_under_an_ended_lease_asks_nobody(state: LeaseState) -> None:
-    """What the lease took with it needs no second look."""
-    bench = Bench(False, fate=FATE_SECONDS)
-    bench.reaper.own(bench.entry)
-    bench.state = state
-    bench.clock.advance(3600.0)
-    assert bench.times == [0.0]
-
-
-@pytest.mark.parametrize(("fate", "times"), [(None, []), (FATE_SECONDS, [FATE_SECONDS])])
-def test_ticket_removed_by_its_owner_is_looked_for_only_where_a_late_try_may_bring_it_back(
-    fate: float | None, times: list[float]
-) -> None:
-    """Law 6: the owner saw it gone; only a request still under way could say otherwise."""
-    bench = Bench(False, fate=fate)
-    bench.reaper.own_later(bench.entry)
-    bench.clock.advance(3600.0)
-    assert bench.times == times
 
 
 def test_entry_owned_twice_is_reaped_by_one_chain_of_tries() -> None:

@@ -1,7 +1,8 @@
 """Semaphore: seats up to a limit, weighted, strictly first come first served.
 
 The admitted tickets are always a prefix of the line: those whose weights, summed from the front,
-stay within the limit. A heavy ticket therefore holds back a light one behind it (no starvation).
+stay within the limit, which the first of the line sets. A heavy ticket therefore holds back a light one
+behind it (no starvation).
 
 Who watches what, so that a release wakes few and nobody is left asleep:
 
@@ -32,7 +33,9 @@ class SeatRule:
     def blockers(self, line: Line, me: Ticket) -> Blockers:
         ahead = line.tickets[: line.position(me.id)]
         for ticket in ahead:
-            _refuse_mismatch(ticket, me)
+            if ticket.mode is not Mode.EXCLUSIVE:
+                _refuse_mismatch(ticket, me)
+                break  # the first one sets the limit; one behind it that disagrees is on its way out
         if _admitted((*ahead, me), me.limit):
             return Blockers()
         if _admitted(ahead, me.limit):

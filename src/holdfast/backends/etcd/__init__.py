@@ -7,6 +7,7 @@ streams.py  what carries watches: a WebSocket, or one long POST
 watch.py    all watches on one stream, one thread
 history.py  law 4: a store that went back
 wire.py     the seam: transactions, keep-alive, watch
+audit.py    no key of my lease stands that I don't know of
 lease.py    EtcdLease: the verbs
 """
 
@@ -50,4 +51,4 @@ class EtcdBackend:
 
     def _beat_seconds_max(self) -> float:
         """How long one renewal may keep the heart: the lease with the shortest TTL must get its turn."""
-        return min(provable(lease.ttl) / 3 for lease in self._leases)
+        return min(_HEART_SECONDS, *(provable(lease.ttl) / 3 for lease in self._leases))

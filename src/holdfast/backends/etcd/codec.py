@@ -102,7 +102,7 @@ def _read_value(raw: bytes) -> tuple[dict[str, Any], str]:
     text = raw.decode(errors="replace")
     try:
         told = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}, text
     if not isinstance(told, dict) or told.get(_MARK) != 1 or not _is_sound(told):
         return {}, text
@@ -110,7 +110,8 @@ def _read_value(raw: bytes) -> tuple[dict[str, Any], str]:
 
 
 def _is_sound(told: dict[str, Any]) -> bool:
-    if told.get("mode", "exclusive") not in {mode.value for mode in Mode}:
+    mode = told.get("mode", "exclusive")
+    if not isinstance(mode, str) or mode not in {mode.value for mode in Mode}:
         return False
     counts = (told.get("weight", 1), told.get("limit", 1))
     texts = (told.get("owner", ""), told.get("value", ""))

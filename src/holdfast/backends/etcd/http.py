@@ -40,7 +40,7 @@ class Answer:
     def json(self) -> Any:  # Any: JSON
         try:
             return json.loads(self.content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreRefused(f"something answers there, but it is not etcd: {self.text.strip()[:80]!r}") from error
 
 
@@ -106,7 +106,18 @@ class Connection:
             self.reusable = False
         if "chunked" in headers.get("transfer-encoding", "").lower():
             return Answer(int(code), reason, self._chunks())
-        return Answer(int(code), reason, self._exactly(int(headers["content-length"])))
+        if "content-length" in headers:
+            return Answer(int(code), reason, self._exactly(int(headers["content-length"])))
+        self.reusable = False
+        return Answer(int(code), reason, self._rest())
+
+    def _rest(self) -> bytes:
+        """All until the server hangs up: an answer without a length, as some proxies' error pages are."""
+        while True:
+            try:
+                self._more(len(self._buffer))
+            except ConnectionError:
+                return self._buffer
 
     def _chunks(self) -> bytes:
         content = b""

@@ -9,18 +9,27 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.backends.etcd import codec
+from holdfast.backends.etcd.audit import Audit
 from holdfast.backends.etcd.session import LeaseGone, OutOfSpace
 from holdfast.backends.etcd.watch import Watching
 from holdfast.backends.etcd.wire import Answer, Wire
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
-from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import (
+    ClientClosed,
+    HoldfastError,
+    LeaseLost,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    StoreWentBack,
+)
 from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket, Workers
-from holdfast.limits import FATE_WINDOW, RETRY_PAUSE_FIRST
+from holdfast.limits import RETRY_PAUSE_FIRST
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
 
@@ -47,9 +56,10 @@ class EtcdLease:
         self._beat_seconds_max = beat_seconds_max
         self._belief = Belief(around.clock, ttl)
         self._belief.on_change(self._changed)
-        self._reaper = Reaper(self._withdraw, lambda: self.state, around, fate_seconds=FATE_WINDOW)
-        self._retried: dict[str, Entry] = {}  # entered in more than one try: a late one may still bring them back
+        self._reaper = Reaper(self._withdraw, lambda: self.state, around)
         self._guard = threading.RLock()  # guards the granting
+        self._standing: set[str] = set()  # ids of tickets that may stand: entering, standing, leaving
+        self._audit = Audit(wire, self._standing, lambda: self.state, around)
         self._number = 0
         self._timer: Timer | None = None
         self.ttl = ttl
@@ -76,6 +86,7 @@ class EtcdLease:
             self._grant(until)
         if self.state in _ENDED:
             raise self._over()
+        self._standing.add(entry.id)
         key = codec.b64(codec.ticket_key(self._namespace, entry.resource, self._number, entry.id))
         put = {"key": key, "value": codec.b64(codec.write_value(entry)), "lease": str(self._number)}
         request = {
@@ -88,7 +99,7 @@ class EtcdLease:
         except LeaseGone:
             raise self._gone() from None
         if answer.tries > 1:
-            self._retried[entry.id] = entry
+            self._audit.doubt(self._number, self.ttl)
         line, whole = self._read(answer, entry.resource)
         me = line.find(entry.id)
         if answer.succeeded and whole:
@@ -107,7 +118,9 @@ class EtcdLease:
 
     def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
         limits = self._range(resource, Reach.AHEAD)
-        line, _ = self._ask_range(limits, resource, until)
+        line, whole = self._ask_range(limits if front is None else {**limits, "limit": front}, resource, until)
+        if not whole:
+            line, _ = self._ask_range(limits, resource, until)
         return Line(resource, line.tickets[:front], line.revision)
 
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
@@ -138,20 +151,22 @@ class EtcdLease:
         return answer.succeeded
 
     def leave(self, ticket: Ticket, until: float) -> bool:
-        retried = self._retried.pop(ticket.id, None)
-        if retried is not None:
-            self._reaper.own_later(retried)
         request = {"compare": [_is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}
         try:
             answer = self._wire.txn(request, until)
         except OutOfSpace:
             # No transaction goes through, a plain deletion does; and nobody's key is ever another ticket's later,
             # because the ticket's id is in it.
-            return ticket.lease_id == self.id and self._delete(ticket.key, until)
+            gone = ticket.lease_id == self.id and self._delete(ticket.key, until)
+            self._standing.discard(ticket.id)
+            return gone
+        self._standing.discard(ticket.id)
         return answer.succeeded or answer.tries > 1  # gone after a lost answer: that try was ours
 
     def abandon(self, entry: Entry) -> None:
+        self._standing.discard(entry.id)
         self._reaper.own(entry)
+        self._audit.doubt(self._number, self.ttl)
 
     def renew(self, until: float) -> float:
         if not self._belief.proven:
@@ -177,7 +192,9 @@ class EtcdLease:
 
     def _grant(self, until: float) -> None:
         """Once. The id is ours, so that a second try after a lost answer finds the first one's lease."""
-        with self._guard:
+        if not self._guard.acquire(timeout=max(0.0, until - self._clock.now())):
+            raise StoreUnavailable("another thread's request for a lease was not answered in time")
+        try:
             if self._belief.proven:
                 return
             if self.state in _ENDED:
@@ -188,6 +205,8 @@ class EtcdLease:
             ttl = self._grant_or_find(number, until)
             self.ttl = ttl
             self._belief.prove(sent, provable(ttl))
+        finally:
+            self._guard.release()
         self._wire.greet()
         self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
         self._beat_after(self._interval)
@@ -195,7 +214,7 @@ class EtcdLease:
     def _grant_or_find(self, number: int, until: float) -> float:
         request = {"TTL": str(math.ceil(self.ttl)), "ID": str(number)}
         try:
-            return float(self._wire.call("/lease/grant", request, until)["TTL"])
+            return seconds_of(self._wire.call("/lease/grant", request, until), "TTL")
         except StoreError as error:
             if "lease already exists" not in str(error):
                 raise
@@ -203,7 +222,7 @@ class EtcdLease:
         # granted earlier than `sent`: only a keep-alive from now on proves it for its whole time
         if not self._keep_alive(until):
             raise self._gone()
-        return float(granted["grantedTTL"])
+        return seconds_of(granted, "grantedTTL")
 
     def _keep_alive(self, until: float) -> bool:
         """One renewal; False when the store says that the lease is gone."""
@@ -214,7 +233,8 @@ class EtcdLease:
             return False
         if "error" in answer:
             raise StoreUnavailable(f"the keep-alive was answered with an error: {answer['error']}")
-        ttl = float(answer.get("result", {}).get("TTL", 0))  # a dead lease's answer has no TTL in it
+        result = answer.get("result") or {}
+        ttl = seconds_of(result, "TTL") if "TTL" in result else 0.0  # a dead lease's answer has no TTL in it
         if ttl <= 0:
             return False
         # measured from before this send: after retries within `call` that is too early, never too late
@@ -241,7 +261,10 @@ class EtcdLease:
         until = self._clock.now() + min(self._beat_seconds_max(), max(self.remaining(), RETRY_PAUSE_FIRST))
         try:
             alive = self._keep_alive(until)
-        except HoldfastError as error:  # the next beat is the retry; the clock ends it if none succeeds
+        except StoreWentBack as error:
+            self._belief.end(LeaseState.LOST, str(error))
+            return
+        except Exception as error:  # even a bug of ours: the next beat is the retry; the clock ends it if none succeeds
             self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=str(error))
             self._beat_after(self._interval / 8)
             return
@@ -312,3 +335,11 @@ class EtcdLease:
 
 def _is_still(ticket: Ticket) -> dict[str, str]:
     return {"target": "CREATE", "result": "EQUAL", "key": ticket.key, "create_revision": str(ticket.token)}
+
+
+def seconds_of(answer: Mapping[str, Any], name: str) -> float:
+    """A time in an answer. Raises StoreRefused where there is none."""
+    try:
+        return float(answer[name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreRefused(f"etcd answered without a usable {name}: {str(answer)[:80]}") from error

@@ -64,6 +64,7 @@ class Session:
         self._current = 0
         self.generation = 0
         self._failing: set[tuple[str, int]] = set()
+        self._tls_failed: set[tuple[str, int]] = set()  # since anybody last answered
         self._idle: collections.deque[Connection] = collections.deque()
         # One `None` per connection that may be in use. Not a semaphore: its lock is not re-entrant, and a signal
         # handler may ask the store while the main thread is about to.
@@ -109,7 +110,10 @@ class Session:
         if token is None:
             credentials = _dumps({"name": self._options.user, "password": self._options.password or ""})
             answer = self._exchange("/v3/auth/authenticate", credentials, until, None)
-            token = self._token = str(answer.json()["token"])
+            told = answer.json()
+            if not isinstance(told, dict) or not told.get("token"):
+                raise StoreRefused(f"{self._options.display} answered a sign-in without a token")
+            token = self._token = str(told["token"])
         return token
 
     def forget_token(self) -> None:
@@ -156,14 +160,16 @@ class Session:
             raise StoreUnavailable(
                 f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
             ) from None
+        endpoint = self.endpoint
         try:
             answer = self._on_some_connection(path, body, token, seconds)
         finally:
             self._slots.put(None)
         if answer.status_code == 200:
             self._answered = True
+            self._tls_failed.clear()
             return answer
-        raise self._refusal(answer)
+        raise self._refusal(answer, endpoint)
 
     def _attempt_seconds(self, until: float) -> float:
         """This try's share of the time left: where it can be had, enough remains to try elsewhere."""
@@ -211,15 +217,14 @@ class Session:
         """What a failure below HTTP means, in the house's words."""
         where = f"{endpoint[0]}:{endpoint[1]}"
         cause = next((e for e in _chain(error) if isinstance(e, ssl.SSLError)), None)
+        self.move_on(endpoint, _reason(error))
         if cause is not None and not isinstance(cause, TimeoutError):
-            if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) and self.generation:
-                pass  # cut off in the middle of things: a connection that broke, not a mismatch
-            else:
+            self._tls_failed.add(endpoint)
+            if self._tls_failed >= set(self._options.endpoints):  # nowhere to go: it is not one server's fault
                 return TLSFailed(
                     f"the TLS handshake with {where} failed: {_reason(cause)}. Check `tls`, `ca`, `cert` and `key`, "
                     "and that this port speaks TLS."
                 )
-        self.move_on(endpoint, _reason(error))
         if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and speaks_tls(endpoint):
             return TLSFailed(f"{where} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         return StoreUnavailable(
@@ -227,7 +232,7 @@ class Session:
             "reachable there?"
         )
 
-    def _refusal(self, answer: Answer) -> Exception:
+    def _refusal(self, answer: Answer, endpoint: tuple[str, int]) -> Exception:
         """What a status other than 200 means, in the house's words."""
         code, message = _grpc_error(answer)
         where = self._options.display
@@ -255,7 +260,7 @@ class Session:
                 f"{where} is out of space (NOSPACE): {message}. Compact, defragment and disarm the alarm."
             )
         if code in _UNAVAILABLE or answer.status_code in (429, 503, 504):
-            self.move_on(self.endpoint, message)
+            self.move_on(endpoint, message)
             return StoreUnavailable(f"{where} can't answer now: {message}")
         return StoreRefused(f"{where} refused (HTTP {answer.status_code}): {message}")
 

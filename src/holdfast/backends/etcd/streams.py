@@ -30,6 +30,9 @@ class Stream(Protocol):
     """Can watches be added to it while it is open?"""
 
     def send(self, request: dict[str, Any]) -> None: ...
+    def ping(self) -> bool:
+        """Ask the other end for a sign of life; False where the stream has no way to."""
+
     def receive(self) -> list[Any]:
         """Messages that have arrived; blocks only while one is on its way. Raises OSError when it broke."""
 
@@ -53,13 +56,18 @@ class WebSocketStream:
         self._protocol.send_text(json.dumps(request, separators=(",", ":")).encode())
         self._flush()
 
+    def ping(self) -> bool:
+        self._protocol.send_ping(b"")
+        self._flush()
+        return True
+
     def receive(self) -> list[Any]:
         messages = []
         for event in self._feed():
             if isinstance(event, Frame):
                 if event.opcode is Opcode.CLOSE:
                     raise EOFError("the server closed the watch")
-                if event.data:
+                if event.opcode is Opcode.TEXT and event.data:
                     messages += [json.loads(line) for line in bytes(event.data).splitlines() if line]
         return messages
 
@@ -89,6 +97,7 @@ class PostStream:
         self, sock: socket.socket, endpoint: tuple[str, int], token: str, creates: Iterable[dict[str, Any]]
     ) -> None:
         self.sock = sock
+        _keep_alive(sock)
         self._buffer = b""
         self._lines = b""
         self._in_body = False
@@ -101,6 +110,9 @@ class PostStream:
 
     def send(self, request: dict[str, Any]) -> None:
         raise ValueError(f"a streaming POST takes no more requests once it is sent: {request}")
+
+    def ping(self) -> bool:
+        return False  # the kernel asks, see _keep_alive
 
     def receive(self) -> list[Any]:
         data = self.sock.recv(_RECEIVE_BYTES)
@@ -148,3 +160,12 @@ def pending(sock: socket.socket) -> int:
     """Bytes already decrypted that select() can't see."""
     pending = getattr(sock, "pending", None)
     return int(pending()) if pending is not None else 0
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Have the kernel find out within seconds that the other end is gone, where it can."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 2)):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -78,8 +78,9 @@ class Watcher:
             self._wanted[watch_id] = watching
             self._outbox.append(_create(watch_id, watching))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
+                thread.start()
+                self._thread = thread
         self._ring()
         return lambda: self._drop(watch_id)
 
@@ -123,12 +124,12 @@ class Watcher:
                 continue
             try:
                 stream, endpoint = self._open()
-            except (
-                StoreError
-            ) as error:  # refusals too: holds and waits have deadlines of their own, this thread does not
+            except StoreError as error:
+                # Refusals too: holds and waits have deadlines of their own, this thread does not.
                 _log.debug("the watch could not be opened: %s", error)
                 self._clock.wait(self._closing, self._clock.now() + pause)
                 pause = min(pause * 2, RETRY_PAUSE_MAX)
+                self._wake_all()
                 continue
             opened = self._clock.now()
             try:
@@ -136,6 +137,7 @@ class Watcher:
             except (OSError, EOFError, ValueError, WebSocketException) as error:
                 if not self._closing.is_set():
                     self._session.move_on(endpoint, f"the watch broke: {error or type(error).__name__}")
+                    self._wake_all()
                     if self._clock.now() - opened < RETRY_PAUSE_MAX:  # it opens and breaks: don't spin
                         self._clock.wait(self._closing, self._clock.now() + pause)
                         pause = min(pause * 2, RETRY_PAUSE_MAX)
@@ -143,6 +145,14 @@ class Watcher:
                 stream.sock.close()
             if self._clock.now() - opened >= RETRY_PAUSE_MAX:
                 pause = RETRY_PAUSE_FIRST
+
+    def _wake_all(self) -> None:
+        """The watches broke. Opened anew they would go on where they were, but not on a store that went back
+        meanwhile, and not where no watch can be opened at all: everybody looks (law 11)."""
+        with self._guard:
+            signals = [watching.signal for watching in self._wanted.values()]
+        for signal in signals:
+            signal.set()
 
     def _open(self) -> tuple[Stream, tuple[str, int]]:
         with self._guard:
@@ -172,23 +182,29 @@ class Watcher:
 
     def _serve(self, stream: Stream) -> None:
         """Until it breaks, or has to be opened anew."""
+        pinged = False
         while not self._closing.is_set():
-            ready = self._hear(stream.sock)
+            ready = self._hear(stream.sock, _PROBE_SECONDS if pinged else _PROBE_AFTER)
             if self._reconnect or not self._send(stream):
                 return
             if stream.sock in ready:
+                pinged = False
                 for message in stream.receive():
                     self._take(message)
+            elif not ready and pinged:
+                raise OSError("no answer to a ping")
             elif not ready and self._wanted:
-                # Silence. A member that is cut off from its peers stays silent for ever: ask for the quorum.
+                # Silence. The path may have died without a word; and a member that is cut off from its peers
+                # answers, but has nothing to tell for ever: ask for the quorum.
+                pinged = stream.ping()
                 self._probe_quietly()
 
-    def _hear(self, sock: socket.socket | None) -> list[socket.socket]:
+    def _hear(self, sock: socket.socket | None, seconds: float | None = None) -> list[socket.socket]:
         """What has something to read; the bell is answered here."""
         if sock is not None and pending(sock):
             return [sock]
         ears = [self._ear] if sock is None else [self._ear, sock]
-        ready = _readable(ears, None if sock is None else _PROBE_AFTER)
+        ready = _readable(ears, seconds)
         if self._ear in ready:
             self._ear.recv(4096)
         return ready
@@ -211,17 +227,31 @@ class Watcher:
             if "auth" in str(message["error"]):
                 self._session.forget_token()
             raise OSError(f"the server ended the watches: {message['error']}")
-        result = message.get("result", {})
+        result = message.get("result") or {}
+        if result.get("created") and not result.get("canceled"):
+            self._check_position(result)
         if result.get("events") or result.get("canceled"):
             with self._guard:
                 watching = self._wanted.get(int(result.get("watch_id", 0)))
             if watching is None:
+                if result.get("created"):  # refused without saying which: a stale token, on newer servers
+                    self._session.forget_token()
+                    raise OSError(f"the server refused a watch: {result.get('cancel_reason', 'no reason given')}")
                 return
             if result.get("canceled") and not result.get("compact_revision"):
                 # refused, for want of permission perhaps: looking and watching again at once would be a spin
                 self._clock.schedule(self._clock.now() + RETRY_PAUSE_MAX, watching.signal.set)
             else:
                 watching.signal.set()
+
+    def _check_position(self, result: Any) -> None:
+        """A server that is behind the revision to watch from is late, or went back: its owner has to look, soon."""
+        with self._guard:
+            watching = self._wanted.get(int(result.get("watch_id", 0)))
+        if watching is None:
+            return
+        if int(result.get("header", {}).get("revision", 0)) < watching.start_revision - 1:
+            self._clock.schedule(self._clock.now() + RETRY_PAUSE_MAX, watching.signal.set)
 
     def _probe_quietly(self) -> None:
         try:

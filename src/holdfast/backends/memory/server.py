@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import threading
 import time
 import weakref
@@ -230,6 +231,7 @@ def _ticket(entry: Entry, lease_id: str, line: str, token: int) -> Ticket:
 
 # A store lives as long as anybody refers to it: its clients do.
 _stores: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
+os.register_at_fork(after_in_child=_stores.clear)  # a child's stores are its own, without the parent's tickets
 _stores_guard = threading.RLock()  # guards _stores
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from holdfast.lease import Entry, Mode, Ticket
 from holdfast.names import encode
 
-_OURS: Final = re.compile(r"_c_([0-9a-f]{20})(?:-(read)|-seat\.([1-9]\d*)\.([1-9]\d*))?-lock-(-?\d{10})\Z")
+_OURS: Final = re.compile(r"_c_([0-9a-f]{20})(?:-(read)|-seat\.([1-9]\d{0,6})\.([1-9]\d{0,6}))?-lock-(-?\d{10})\Z")
 _ANYBODYS: Final = re.compile(r".*lock(?:-|__)(-?\d{10})\Z", re.DOTALL)
 _HALF: Final = 2**31
 
@@ -56,7 +56,7 @@ def read_data(raw: bytes) -> tuple[str | None, str, float | None]:
     text = raw.decode(errors="replace")
     try:
         told = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, text, None
     if not isinstance(told, dict) or not isinstance(told.get("owner"), str):
         return None, text, None

@@ -65,6 +65,7 @@ class Connection:
         self._settled = Signal()  # connected for the first time, or refused for good
         self._refused: HoldfastError | None = None
         self._last_error = ""
+        self._tls_failed: set[tuple[str, int]] = set()
         self._over = False
         self._stopping = threading.RLock()  # guards _stopper
         self._stopper: threading.Thread | None = None
@@ -211,9 +212,12 @@ class Connection:
             self._news.expired()
             self.stop(self._clock.now())  # kazoo would open another session; its tickets would not be ours
 
-    def _connect_failed(self, error: Exception) -> None:
+    def _connect_failed(self, address: tuple[str, int], error: Exception) -> None:
         self._last_error = str(error) or type(error).__name__
-        if isinstance(error, ssl.SSLError) and not isinstance(error, TimeoutError) and not self._settled.is_set():
+        if not isinstance(error, ssl.SSLError) or isinstance(error, TimeoutError):
+            return
+        self._tls_failed.add(address)
+        if len(self._tls_failed) >= len(self._options.endpoints):  # nowhere to go: it is not one server's fault
             self._refuse(
                 TLSFailed(
                     f"the TLS handshake with {self._options.display} failed: {error}. Check `tls`, `ca`, `cert` and "
@@ -260,13 +264,7 @@ class News:
         self.expired = expired
 
 
-_NODE_NEWS: Final = (
-    "NoNodeError",
-    "NodeExistsError",
-    "NotEmptyError",
-    "BadVersionError",
-    "NoChildrenForEphemeralsError",
-)
+_NODE_NEWS: Final = ("NoNodeError", "NodeExistsError", "NotEmptyError", "BadVersionError")
 
 
 def _acl(options: Options) -> Sequence[Any]:

@@ -29,7 +29,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     They leave time to try the next server, verify the server's name, and close what fails half-way.
     """
 
-    def __init__(self, options: Options, connect_seconds: float, failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, options: Options, connect_seconds: float, failed: Callable[[tuple[str, int], Exception], None]
+    ) -> None:
         super().__init__()
         self._tls = tls_context(options) if options.tls else None
         self._connect_seconds = connect_seconds
@@ -45,7 +47,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         try:
             return self._connected(address, hostname, min(timeout or self._connect_seconds, self._connect_seconds))
         except OSError as error:
-            self._failed(error)
+            self._failed(address, error)
             raise
 
     def select(

@@ -176,7 +176,7 @@ class ZooKeeperLease:
         alive = self.state not in _ENDED and self._belief.proven and self._linked_since is None
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         if alive:
-            self._sweeper.remove_all(self._options.namespace, until)
+            self._sweeper.remove_all(self._options.namespace, self._lines.made, until)
         if self._started_at is not None:
             self._connection.stop(until)
             self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)

@@ -11,6 +11,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from holdfast.backends.zookeeper import codec
 from holdfast.backends.zookeeper.connection import Connection
 from holdfast.backends.zookeeper.proof import History
+from holdfast.errors import PermissionDenied
 from holdfast.lease import Entry, Line, Ticket
 
 
@@ -21,6 +22,7 @@ class Lines:
         self._namespace = namespace
         self._connection = connection
         self._history = history
+        self.made: set[str] = set()  # parents that this session created
 
     def path(self, resource: str) -> str:
         return codec.line_path(self._namespace, resource)
@@ -105,8 +107,12 @@ class Lines:
     def _make_parents(self, path: str, until: float) -> None:
         parts = path.split("/")[1:]
         requests = [self._connection.create_container("/" + "/".join(parts[: i + 1])) for i in range(len(parts))]
-        for request in requests:
+        for depth, request in enumerate(requests, 1):
             try:
                 self._connection.ask(until, request)
-            except NodeExistsError:
-                continue
+                self.made.add("/" + "/".join(parts[:depth]))
+            except (NodeExistsError, NoNodeError):
+                continue  # there already; or its parent went with another client, and `enter` tries again
+            except PermissionDenied:
+                if depth == len(parts):  # above, what exists may be somebody else's to create
+                    raise

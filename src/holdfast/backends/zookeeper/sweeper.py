@@ -8,6 +8,7 @@ closing removes what there is. ZooKeeper itself refuses to delete a node that is
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import Final
 
 from kazoo.exceptions import KazooException
@@ -58,13 +59,14 @@ class Sweeper:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def remove_all(self, namespace: str, until: float) -> None:
-        """At the end: my tickets first, then their lines. Best effort; the session's end removes the tickets."""
+    def remove_all(self, namespace: str, made: Collection[str], until: float) -> None:
+        """At the end: my tickets first, then their lines, then what I `made` of the namespace. Best effort."""
         with self._guard:
             nodes, lines, entering = list(self._nodes.values()), list(self._lines), dict(self._entering)
         nodes += self._arrived(entering, until)
         parents = namespace.split("/")
         above = ["/" + "/".join(parts) for parts in (parents[:i] for i in range(len(parents), 0, -1))]
+        above = [path for path in above if path in made]
         requests = [self._connection.delete(path) for path in (*nodes, *lines, *above)]
         for request in requests:
             try:
