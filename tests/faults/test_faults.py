@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -524,34 +526,78 @@ def test_etcd_restored_without_my_ticket_ends_my_belief(provider: Provider, tmp_
 
 
 def test_etcd_watch_whose_path_died_in_silence_is_noticed(singles: dict[str, Cluster]) -> None:
-    """A watch whose connection swallows everything while new connections work: the waiter is woken all the same."""
+    """The watch's connection swallows everything, others work: a ping goes unanswered, and the waiter is woken."""
     cluster = singles["etcd"]
-    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
-        address = proxied(cluster, proxy)
-        direct = address.replace(proxy.endpoint, cluster.endpoints[0])
+    with WatchMuffler(cluster.endpoints[0]) as relay:
+        direct = url(cluster)
+        address = direct.replace(cluster.endpoints[0], relay.endpoint)
         with holdfast.connect(address, ttl=60) as waiter, holdfast.connect(direct, ttl=60) as holder:
             hold = holder.lock("a").acquire()
             with ThreadPoolExecutor() as pool:
                 waiting = pool.submit(waiter.lock("a").acquire, 60.0)
                 assert eventually(lambda: waiter.statistics()["backend"]["watches"] == 1)  # type: ignore[index]
+                assert eventually(lambda: relay.watches == 1)
                 time.sleep(0.3)
-                watcher = waiter._house._backend._wire._watcher  # type: ignore[attr-defined]
-                watcher._hear = _deaf(watcher._hear)
+                relay.muffle()
                 hold.release()
                 assert waiting.result(30.0).release() is True
 
 
-def _deaf(hear: Any) -> Any:
-    """Nothing is heard from the first stream any more; a new one is heard again."""
-    first: list[Any] = []
+class WatchMuffler:
+    """A relay that can make the WebSockets it carries swallow everything, and nothing else."""
 
-    def heard(sock: Any, seconds: float | None = None) -> Any:
-        if sock is not None and not first:
-            first.append(sock)
-        ready = hear(sock, seconds)
-        if sock is not None and sock is first[0] and sock in ready:
-            time.sleep(seconds or 0.0)
-            return []
-        return ready
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._muffled: set[int] = set()
+        self._watching: set[int] = set()
+        self._socks: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
 
-    return heard
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    @property
+    def watches(self) -> int:
+        return len(self._watching)
+
+    def muffle(self) -> None:
+        """From now on, for those there are."""
+        self._muffled |= self._watching
+
+    def __enter__(self) -> WatchMuffler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sock in (self._server, *self._socks):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        for number in range(100):
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            self._socks += [client, server]
+            for one, other in ((client, server), (server, client)):
+                self._threads.append(threading.Thread(target=self._carry, args=(number, one, other)))
+                self._threads[-1].start()
+
+    def _carry(self, number: int, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(65536):
+                if b"Upgrade: websocket" in data:
+                    self._watching.add(number)
+                if number not in self._muffled:
+                    other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
