@@ -167,6 +167,7 @@ class Session:
             self._slots.put(None)
         if answer.status_code == 200:
             self._answered = True
+            self._failing.discard(endpoint)
             self._tls_failed.clear()
             return answer
         raise self._refusal(answer, endpoint)
@@ -206,7 +207,6 @@ class Session:
 
     def _give_back(self, connection: Connection) -> None:
         with self._guard:
-            self._failing.discard(connection.endpoint)
             current = connection.endpoint == self.endpoint and connection.reusable
             if current and not self._closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(connection)
