@@ -279,7 +279,11 @@ class Holding:
     def _watch_own_ticket(self) -> None:
         if self._ended is not None:
             return
-        signal = self._lease.wait_change(self._line, (self._ticket,), amendments=False)
+        try:
+            signal = self._lease.wait_change(self._line, (self._ticket,), amendments=False)
+        except StoreError:  # no thread for it just now; until then the lease's deadline is what ends the belief
+            self._timer = self._house.clock.schedule(self._house.clock.now() + RETRY_PAUSE_MAX, self._watch_own_ticket)
+            return
         self._own_watch = signal
         signal.add_callback(lambda: self._look_soon(signal))
         if self._ended is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -242,3 +243,27 @@ def test_endpoint_failover_at_the_first_call(triples: dict[str, Cluster], kind: 
         url = re.sub(r"://", f"://{first},", triples[kind].url("failover"))
         with holdfast.connect(url, ttl=6) as client, client.lock("a").acquire(timeout=10) as hold:
             hold.renew()
+
+
+def test_thread_that_can_not_be_started_is_one_calls_trouble(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process has no thread left for the watch: StoreUnavailable, no ticket stays, and the next call works."""
+    with holdfast.connect(singles["etcd"].url(f"x-{time.monotonic_ns():x}"), ttl=10) as client:
+        hold = client.lock("a").acquire()
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name == "holdfast-watch":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(StoreUnavailable, match="no thread"):
+                client.lock("a").acquire(timeout=5)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.lock("a").acquire, 20.0)
+            assert eventually(lambda: client.statistics()["events"].get("entered") == 3)  # type: ignore[attr-defined]
+            assert hold.release() is True
+            assert waiting.result().release() is True

@@ -23,7 +23,7 @@ from websockets.exceptions import WebSocketException
 
 from holdfast.backends.etcd.session import Session
 from holdfast.backends.etcd.streams import PostStream, Stream, WebSocketStream, pending
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.lease import Surroundings
 from holdfast.limits import RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX
 from holdfast.signals import Signal
@@ -79,7 +79,11 @@ class Watcher:
             self._outbox.append(_create(watch_id, watching))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    del self._wanted[watch_id]
+                    raise StoreUnavailable(f"no thread can be started to watch etcd: {error}") from error
                 self._thread = thread
         self._ring()
         return lambda: self._drop(watch_id)
