@@ -44,10 +44,10 @@ def timeout(value: object) -> float | None:
     return None if value is None else seconds(value, "timeout", least=0.0)
 
 
-def count(value: object, what: str, *, most: int = SEATS_MAX) -> int:
-    """A whole number from 1 to `most`. Raises InvalidOption."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidOption(f"{what} must be a whole number from 1 to {most}, not {value!r}")
+def count(value: object, what: str, *, least: int = 1, most: int = SEATS_MAX) -> int:
+    """A whole number from `least` to `most`. Raises InvalidOption."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidOption(f"{what} must be a whole number from {least} to {most}, not {_shown(value)}")
     return value
 
 

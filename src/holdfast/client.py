@@ -27,7 +27,7 @@ def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: A
     """A client of the store at `url`, or at HOLDFAST_URL. Talks to nobody yet: the first call does.
 
     Keyword arguments are the URL's options: ttl, timeout, namespace, owner, tls, ca, cert, key, user,
-    password, tick. Raises InvalidURL, InvalidOption or InvalidName.
+    password, tick, incarnation. Raises InvalidURL, InvalidOption or InvalidName.
     """
     return Client(House(parse(url, options), clock))
 

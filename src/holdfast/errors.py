@@ -4,10 +4,16 @@
     ├── UsageError (ValueError)      your call is wrong; nothing was sent
     │   ├── InvalidName              a name, namespace or owner that can't be one
     │   ├── InvalidURL               a scheme, host, option or credential that can't be read
-    │   └── InvalidOption            a ttl, limit, weight, timeout or value out of range
+    │   ├── InvalidOption            a ttl, limit, weight, timeout or value out of range
+    │   ├── InvalidFence             a text that is no fence
+    │   └── NotHeld                  assert_held() where nothing of that name is held
     ├── AcquireTimeout (TimeoutError)  the turn did not come in time; the ticket has been given up
     ├── LeaseLost                    the hold or the wait can no longer be proven
     ├── LineMismatch                 the name is in use with another limit or another kind
+    ├── StaleToken                   a guard has seen a younger holder: nothing was written
+    ├── FenceMismatch                fences of different lines or incarnations don't compare
+    ├── CompareFailed                a key was not at the version the commit asked for: nothing was written
+    ├── GuardBusy (TimeoutError)     another holder's guarded write did not end in time
     ├── ClientClosed                 the client was closed, here or under a waiting call
     ├── ForkedClient                 the client belongs to the parent process
     └── StoreError                   the store's side
@@ -54,6 +60,14 @@ class InvalidOption(UsageError):
     """A number or value outside its range: ttl, timeout, limit, weight, value."""
 
 
+class InvalidFence(UsageError):
+    """A text or number that is no fence."""
+
+
+class NotHeld(UsageError):
+    """`assert_held` was called where nothing of that name was entered: the caller forgot to take it."""
+
+
 class AcquireTimeout(HoldfastError, TimeoutError):
     """The turn did not come before the caller's deadline. The ticket was withdrawn.
 
@@ -77,6 +91,39 @@ class LeaseLost(HoldfastError):
 
 class LineMismatch(HoldfastError):
     """The name is in use with another limit or as another kind of thing. No seat was taken."""
+
+
+class StaleToken(HoldfastError):
+    """A guard refused this holder: a younger one has been seen, or its ticket is gone. Nothing was written.
+
+    `offered` and `seen` are the two fences as text; `seen` is "" where no younger one is known.
+    """
+
+    def __init__(self, message: str, *, offered: str = "", seen: str = "") -> None:
+        super().__init__(message)
+        self.offered = offered
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _stale_token, (str(self), self.offered, self.seen)
+
+
+def _stale_token(message: str, offered: str, seen: str) -> StaleToken:
+    return StaleToken(message, offered=offered, seen=seen)
+
+
+class FenceMismatch(HoldfastError):
+    """Two fences of different lines or incarnations: which is younger can't be said. Nothing was written."""
+
+
+class CompareFailed(HoldfastError):
+    """A key did not stand at the version the commit was to find. Nothing was written; read again."""
+
+
+class GuardBusy(HoldfastError, TimeoutError):
+    """Another holder was in the middle of a guarded write, and did not end in time. Nothing was written."""
+
+    retry = True
 
 
 class ClientClosed(HoldfastError):

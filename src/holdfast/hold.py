@@ -20,8 +20,9 @@ from holdfast import checks
 from holdfast.clock import Clock
 from holdfast.errors import ClientClosed, LeaseLost, StoreError, StoreWentBack
 from holdfast.events import Hub
+from holdfast.fence import Fence, line_of, ticket_ids
 from holdfast.forks import generation, refuse_child
-from holdfast.lease import Entry, Lease, LeaseState, Reach, Workers
+from holdfast.lease import Entry, Lease, LeaseState, Mode, Reach, Workers
 from holdfast.limits import OWN_WATCH_AFTER, RETRY_PAUSE_MAX
 from holdfast.signals import Signal
 from holdfast.turn import Amend, Leave, Renew, Steps, Turn
@@ -58,6 +59,10 @@ class House(Protocol):
     def workers(self) -> Workers: ...
     @property
     def request_seconds(self) -> float: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
     def deliver(self, call: Callable[[], None]) -> None:
         """Run a user's callback off our threads."""
 
@@ -77,6 +82,7 @@ class Holding:
         self._lease = lease
         self._house = house
         self._line = turn.line
+        self._ids = _held_together(turn, entry)
         self._born = generation()
         self._since = house.clock.now()
         self._guard = threading.RLock()  # guards the step from no end to an end; a signal handler may re-enter
@@ -98,6 +104,14 @@ class Holding:
     def token(self) -> int:
         """The fencing token. Grows along the line of this resource, in order of admission."""
         return self._token
+
+    @property
+    def fence(self) -> Fence:
+        """The token as a value that can travel: `str(hold.fence)` for a header, `Fence.parse` at the other end.
+
+        Guards (`holdfast.fencing`) decide by it. Raises InvalidFence where too many seats are held together.
+        """
+        return Fence(line_of(self._house.namespace, self.resource), self._token, self._house.incarnation, self._ids)
 
     @property
     def resource(self) -> str:
@@ -316,6 +330,13 @@ class Holding:
             return
         self._line = line
         self._watch_own_ticket()
+
+
+def _held_together(turn: Turn, entry: Entry) -> tuple[str, ...]:
+    """Of a shared hold: its own id and, since a line admits in order, those ahead of it at its admission."""
+    if entry.mode is Mode.EXCLUSIVE:
+        return ()
+    return ticket_ids(entry.id, (ticket.id for ticket in turn.line.tickets[: turn.line.position(entry.id)]))
 
 
 class Entered(Generic[Held]):

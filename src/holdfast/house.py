@@ -57,6 +57,14 @@ class House:
         return self._closing
 
     @property
+    def namespace(self) -> str:
+        return self.options.namespace
+
+    @property
+    def incarnation(self) -> int:
+        return self.options.incarnation
+
+    @property
     def store(self) -> str:
         """The store's name for messages."""
         return self._backend.name

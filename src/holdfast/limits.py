@@ -14,6 +14,15 @@ TTL_MIN: Final = 0.05
 TTL_MAX: Final = 86_400.0
 SEATS_MAX: Final = 1_000_000
 
+TOKEN_MAX: Final = 2**63 - 1
+"""Both stores count in signed 64 bits."""
+INCARNATION_MAX: Final = 2**31 - 1
+
+FENCE_HOLDERS_MAX: Final = 128
+"""Tickets held together that one fence can name; at 21 bytes each it must still fit into a header."""
+
+LOCK_DELAY_MAX: Final = 600.0
+
 REQUEST_TIMEOUT_DEFAULT: Final = 5.0
 """How long one exchange with the store may take, retries and failover included."""
 

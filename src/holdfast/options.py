@@ -4,8 +4,9 @@
     zookeeper://10.0.0.1,10.0.0.2/billing?tick=2
     memory://anything/billing
 
-The path is the namespace. Options: `ttl`, `timeout`, `owner`, `tls`, `ca`, `cert`, `key`, and `tick` for
-ZooKeeper. A keyword argument wins over the same option in the URL. The password is never shown.
+The path is the namespace. Options: `ttl`, `timeout`, `owner`, `tls`, `ca`, `cert`, `key`, `tick` for
+ZooKeeper, and `incarnation` (see fence.py). A keyword argument wins over the same option in the URL. The
+password is never shown.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from urllib.parse import parse_qsl, unquote
 
 from holdfast import checks
 from holdfast.errors import InvalidOption, InvalidURL
-from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT
+from holdfast.limits import INCARNATION_MAX, REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT
 from holdfast.names import checked_owner, namespace_path
 
 ENVIRONMENT_VARIABLE: Final = "HOLDFAST_URL"
@@ -45,6 +46,8 @@ class Options:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tick: float | None = None
+    incarnation: int = 0
+    """Raised by the operator when the store was restored or replaced: its tokens may repeat."""
 
     @property
     def display(self) -> str:
@@ -151,6 +154,7 @@ def _checked(raw: dict[str, object]) -> Options:
         user=user,
         password=password,
         tick=None if tick is None else checks.seconds(_number(tick, "tick"), "tick", least=0.001),
+        incarnation=_incarnation(raw.get("incarnation", 0)),
     )
 
 
@@ -168,6 +172,11 @@ def _number(value: object, name: str) -> object:
         return float(value)
     except ValueError as error:
         raise InvalidOption(f"{name} must be a number of seconds, not {value!r}") from error
+
+
+def _incarnation(value: object) -> int:
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    return checks.count(number, "incarnation", least=0, most=INCARNATION_MAX)
 
 
 def _flag(value: object) -> bool:

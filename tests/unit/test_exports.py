@@ -107,7 +107,12 @@ def test_error_answers_what_happened_and_whether_to_retry(name: str) -> None:
 def test_answers_of_each_error_are_as_promised() -> None:
     """A change of an answer is a change of the contract: it has to be made here too."""
     assert {n for n, e in ERRORS.items() if e.happened == "unknown"} == {"LeaseLost", "StoreUnavailable"}
-    assert {n for n, e in ERRORS.items() if e.retry} == {"AcquireTimeout", "LeaseLost", "StoreUnavailable"}
+    assert {n for n, e in ERRORS.items() if e.retry} == {
+        "AcquireTimeout",
+        "GuardBusy",
+        "LeaseLost",
+        "StoreUnavailable",
+    }
 
 
 def test_errors_that_retry_mends_are_no_usage_errors() -> None:

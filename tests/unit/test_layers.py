@@ -22,6 +22,7 @@ GROUND = {
     **dict.fromkeys(("clock", "forks", "checks", "names"), 1),
     **dict.fromkeys(("options", "retry", "helpers"), 2),
     "tls": 3,
+    "fence": 3,
 }
 RANKS = {
     **GROUND,
@@ -36,6 +37,7 @@ RANKS = {
     "house": 60,
     "client": 70,
     "aio": 70,
+    "fencing": 75,  # guards: they know fences, and no client
     "": 80,  # holdfast itself: what users import
     # Ordinary users of the face.
     "cli": 90,
