@@ -1,7 +1,8 @@
 """What every test may ask for: real servers, shared by the run, and a check that nothing is left behind.
 
-`--servers=native|containers|external|auto` says who runs them. A server that is missing fails the run
-with a sentence on how to get it; no test is ever skipped for want of one.
+`--servers=native|containers|external|auto` says who runs etcd and ZooKeeper; the databases are always processes of the
+run's own. A server that is missing fails the run with a sentence on how to get it; no test is ever skipped for want of
+one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.servers import PROVIDER_NAMES, Cluster, EtcdSpec, Provider, ZooKeeperSpec, choose, start_together
+from tests.servers import (
+    PROVIDER_NAMES,
+    Cluster,
+    DatabaseServer,
+    EtcdSpec,
+    MariaDB,
+    PostgreSQL,
+    Provider,
+    Redis,
+    ZooKeeperSpec,
+    choose,
+    start_database,
+    start_together,
+)
 
 _THREADS_MAY_STAY = ("holdfast-timers", "servers-spawner")  # one per process each; the first ends when no timer is left
 _THREADS_GO_WITHIN = 8.0
@@ -42,6 +57,27 @@ def triples(provider: Provider) -> dict[str, Cluster]:
     """Three members of each, shared by the run. Who breaks one mends it."""
     etcd, zookeeper = start_together(provider, EtcdSpec(size=3), ZooKeeperSpec(size=3))
     return {"etcd": etcd, "zookeeper": zookeeper}
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[DatabaseServer]:
+    """A PostgreSQL shared by the run, with whatever tables other tests made. Who breaks it mends it."""
+    with closing(start_database(PostgreSQL())) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[DatabaseServer]:
+    """A MariaDB shared by the run, with whatever tables other tests made. Who breaks it mends it."""
+    with closing(start_database(MariaDB())) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[DatabaseServer]:
+    """A Redis shared by the run, with whatever keys other tests left. Who breaks it mends it."""
+    with closing(start_database(Redis())) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

