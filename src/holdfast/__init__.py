@@ -14,7 +14,8 @@ The map of the house, in reading order:
     turn.py         the only waiting loop, a generator that decides and does no I/O
     drivers.py      carries its steps out in a thread; aiodriver.py on asyncio
     recipes/        lock, rwlock, semaphore, election: one pure rule over the line each
-    hold.py         what the winner has
+    hold.py         what the winner has; keys.py, the user's own keys while it stands
+    fence.py        the token as a value, and the rule of every guard; fencing/, the guards
     house.py        one backend, its leases and helper threads: what a client is made of
     client.py aio.py  the two faces
     backends/       memory, etcd, zookeeper: a dozen verbs each
@@ -28,7 +29,8 @@ Importing this package imports no store's client; the first `connect` of a kind 
 
 import typing
 
-from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, connect
+from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, Store, connect
+from holdfast.context import assert_held
 from holdfast.errors import (
     AcquireTimeout,
     AuthenticationFailed,
@@ -58,7 +60,8 @@ from holdfast.errors import (
 )
 from holdfast.events import Event
 from holdfast.fence import Fence
-from holdfast.hold import HoldState
+from holdfast.hold import Deadline, HoldState
+from holdfast.lease import Compare, Delete, Put, Record
 from holdfast.recipes.election import Leader
 
 if typing.TYPE_CHECKING:
@@ -69,7 +72,10 @@ __all__ = [
     "AuthenticationFailed",
     "Client",
     "ClientClosed",
+    "Compare",
     "CompareFailed",
+    "Deadline",
+    "Delete",
     "Election",
     "Event",
     "Fence",
@@ -90,10 +96,13 @@ __all__ = [
     "Lock",
     "NotHeld",
     "PermissionDenied",
+    "Put",
     "RWLock",
+    "Record",
     "Semaphore",
     "ServerMissing",
     "StaleToken",
+    "Store",
     "StoreError",
     "StoreRefused",
     "StoreUnavailable",
@@ -101,6 +110,7 @@ __all__ = [
     "TLSFailed",
     "UsageError",
     "aio",
+    "assert_held",
     "connect",
 ]
 

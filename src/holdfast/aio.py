@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast import checks
+from holdfast import checks, context
 from holdfast.aiodriver import arun, wait
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import AcquireTimeout, ClientClosed, ForkedClient, LeaseLost, StoreError, StoreUnavailable
@@ -24,6 +24,8 @@ from holdfast.events import Event
 from holdfast.hold import Entered, Holding, HoldState
 from holdfast.hold import House as HoldHouse
 from holdfast.house import House
+from holdfast.keys import compared
+from holdfast.lease import Compare, Delete, Put, Record
 from holdfast.limits import RETRY_PAUSE_MAX
 from holdfast.options import parse
 from holdfast.recipes import election, lock, rwlock, semaphore
@@ -53,9 +55,13 @@ class Client:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    def lock(self, name: str, *, ttl: float | None = None) -> Lock:
-        """A lock: one holder at a time. Raises InvalidName, InvalidOption."""
-        return Lock(self._house, lock.lock(*self._house.who(name, ttl)))
+    def lock(self, name: str, *, ttl: float | None = None, lock_delay: float = 0.0) -> Lock:
+        """A lock: one holder at a time. Raises InvalidName, InvalidOption.
+
+        With `lock_delay` the next holder waits that many seconds longer after a holder that crashed or was
+        lost, for resources that can check no token; a clean release frees at once.
+        """
+        return Lock(self._house, lock.lock(*self._house.who(name, ttl), lock_delay))
 
     def semaphore(self, name: str, *, limit: int, ttl: float | None = None) -> Semaphore:
         """A semaphore of `limit` seats. All clients must give the same limit. Raises InvalidName, InvalidOption."""
@@ -65,9 +71,12 @@ class Client:
         """A read/write lock. Raises InvalidName, InvalidOption."""
         return RWLock(self._house, *self._house.who(name, ttl))
 
-    def election(self, name: str, *, value: str = "", ttl: float | None = None) -> Election:
-        """An election; `value` is what others read while this candidate leads. Raises InvalidName, InvalidOption."""
-        return Election(self._house, *self._house.who(name, ttl), value=value)
+    def election(self, name: str, *, value: str = "", ttl: float | None = None, lock_delay: float = 0.0) -> Election:
+        """An election; `value` is what others read while this candidate leads. Raises InvalidName, InvalidOption.
+
+        `lock_delay` as for a lock.
+        """
+        return Election(self._house, *self._house.who(name, ttl), value=value, lock_delay=lock_delay)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Hear every event of this client (see holdfast.events); the returned function ends that."""
@@ -126,6 +135,11 @@ class Hold(Holding):
         loop = asyncio.get_running_loop()
         super().on_change(lambda state: _soon(loop, lambda: callback(state)))
 
+    @property
+    def store(self) -> Store:
+        """The user's own keys in the same store, guarded by this hold."""
+        return Store(self)
+
     async def renew(self) -> float:
         """Prove the hold now instead of at the next renewal; the new remaining(). Raises LeaseLost, StoreError."""
         return await _drive(self._house, self._renewing())
@@ -144,11 +158,13 @@ class Hold(Holding):
 
     async def __aenter__(self) -> Hold:
         self._body = _Body(self._loss)
+        context.enter(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        context.leave(self)
         body, self._body = self._body, None
         lost = self.lost.is_set()
         ours = body is not None and body.leave(kind)
@@ -188,6 +204,44 @@ class _Body:
         if not self._cancelled:
             return False
         return self._task.uncancel() <= self._cancelling_before and kind is asyncio.CancelledError
+
+
+class Store:
+    """The user's own keys in the store the hold came from: read and written only while this very ticket stands.
+
+    The strongest guard there is: the store itself decides, in the transaction that writes. A key is a str
+    (on ZooKeeper the path of a node), its value bytes; keys under the client's namespace are refused. Every
+    method raises StaleToken when the ticket is gone (nothing was written), LeaseLost when the hold can't be
+    proven, StoreError; StoreUnavailable and LeaseLost leave open whether it was written.
+    """
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    async def get(self, key: str) -> Record | None:
+        """What stands at `key`; None for nothing. Raises InvalidName."""
+        return (await _drive(self._hold._house, self._hold._reading((key,))))[0]
+
+    async def put(self, key: str, value: bytes, *, version: int | None = None) -> int:
+        """Write `value`, and return its version. With `version=` only if the key still stands at that; 0: if it is new.
+
+        Raises CompareFailed, InvalidName, InvalidOption.
+        """
+        return (await self.commit(Put(key, value), *compared(key, version)))[key]
+
+    async def delete(self, key: str, *, version: int | None = None) -> None:
+        """See to it that nothing stands at `key`. With `version=` only if it stands at that. Raises CompareFailed."""
+        await self.commit(Delete(key), *compared(key, version))
+
+    async def commit(self, *operations: Put | Delete | Compare) -> dict[str, int]:
+        """All of `operations` or none; the versions of what was put.
+
+        `Compare` is a condition. Raises CompareFailed, InvalidName, InvalidOption.
+        """
+        return await _drive(self._hold._house, self._hold._committing(operations))
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.Store under {self._hold!r}>"
 
 
 class Lock:
@@ -303,10 +357,10 @@ class RWLock:
 class Election:
     """One candidate's view of one election."""
 
-    def __init__(self, house: House, name: str, ttl: float, owner: str, *, value: str) -> None:
+    def __init__(self, house: House, name: str, ttl: float, owner: str, *, value: str, lock_delay: float = 0.0) -> None:
         self._house = house
         self._who = (name, ttl, owner)
-        self._candidacy = election.candidacy(name, value, ttl, owner)
+        self._candidacy = election.candidacy(name, value, ttl, owner, lock_delay)
 
     @property
     def resource(self) -> str:

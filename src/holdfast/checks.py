@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from holdfast.errors import InvalidOption
-from holdfast.limits import SEATS_MAX, TTL_MAX, TTL_MIN, VALUE_BYTES_MAX
+from holdfast.limits import LOCK_DELAY_MAX, SEATS_MAX, TTL_MAX, TTL_MIN, VALUE_BYTES_MAX
 
 
 def seconds(value: object, what: str, *, least: float, most: float = math.inf) -> float:
@@ -42,6 +42,11 @@ def ttl(value: object) -> float:
 def timeout(value: object) -> float | None:
     """How long a call may wait; None for as long as the lease lives."""
     return None if value is None else seconds(value, "timeout", least=0.0)
+
+
+def lock_delay(value: object) -> float:
+    """How much longer than it is believed in a lease stands at the store. Raises InvalidOption."""
+    return seconds(value, "lock_delay", least=0.0, most=LOCK_DELAY_MAX)
 
 
 def count(value: object, what: str, *, least: int = 1, most: int = SEATS_MAX) -> int:

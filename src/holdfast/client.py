@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast import checks
+from holdfast import checks, context
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.drivers import run
 from holdfast.errors import AcquireTimeout, ClientClosed, ForkedClient, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.hold import Entered, Holding, HoldState
 from holdfast.house import House
+from holdfast.keys import compared
+from holdfast.lease import Compare, Delete, Put, Record
 from holdfast.options import parse
 from holdfast.recipes import election, lock, rwlock, semaphore
 from holdfast.recipes.ask import Ask
@@ -41,9 +43,13 @@ class Client:
     def __init__(self, house: House) -> None:
         self._house = house
 
-    def lock(self, name: str, *, ttl: float | None = None) -> Lock:
-        """A lock: one holder at a time. Raises InvalidName, InvalidOption."""
-        return Lock(self._house, lock.lock(*self._house.who(name, ttl)))
+    def lock(self, name: str, *, ttl: float | None = None, lock_delay: float = 0.0) -> Lock:
+        """A lock: one holder at a time. Raises InvalidName, InvalidOption.
+
+        With `lock_delay` the next holder waits that many seconds longer after a holder that crashed or was
+        lost, for resources that can check no token; a clean release frees at once.
+        """
+        return Lock(self._house, lock.lock(*self._house.who(name, ttl), lock_delay))
 
     def semaphore(self, name: str, *, limit: int, ttl: float | None = None) -> Semaphore:
         """A semaphore of `limit` seats. All clients must give the same limit. Raises InvalidName, InvalidOption."""
@@ -53,9 +59,12 @@ class Client:
         """A read/write lock. Raises InvalidName, InvalidOption."""
         return RWLock(self._house, *self._house.who(name, ttl))
 
-    def election(self, name: str, *, value: str = "", ttl: float | None = None) -> Election:
-        """An election; `value` is what others read while this candidate leads. Raises InvalidName, InvalidOption."""
-        return Election(self._house, *self._house.who(name, ttl), value=value)
+    def election(self, name: str, *, value: str = "", ttl: float | None = None, lock_delay: float = 0.0) -> Election:
+        """An election; `value` is what others read while this candidate leads. Raises InvalidName, InvalidOption.
+
+        `lock_delay` as for a lock.
+        """
+        return Election(self._house, *self._house.who(name, ttl), value=value, lock_delay=lock_delay)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Hear every event of this client (see holdfast.events); the returned function ends that."""
@@ -109,6 +118,11 @@ class Hold(Holding):
         """An event that is set when the hold is lost: `is_set()` and `wait(timeout)`."""
         return Loss(self, self._loss, self._house.clock)
 
+    @property
+    def store(self) -> Store:
+        """The user's own keys in the same store, guarded by this hold."""
+        return Store(self)
+
     def renew(self) -> float:
         """Prove the hold now instead of at the next renewal; the new remaining(). Raises LeaseLost, StoreError."""
         return run(self._renewing(), self._house.clock)
@@ -126,11 +140,13 @@ class Hold(Holding):
         return run(self._giving_up(), self._house.clock)
 
     def __enter__(self) -> Hold:
+        context.enter(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        context.leave(self)
         lost = self.lost.is_set()
         try:
             self.release()
@@ -141,6 +157,44 @@ class Hold(Holding):
                 raise
         if lost and error is None:
             raise self._lost_error()
+
+
+class Store:
+    """The user's own keys in the store the hold came from: read and written only while this very ticket stands.
+
+    The strongest guard there is: the store itself decides, in the transaction that writes. A key is a str
+    (on ZooKeeper the path of a node), its value bytes; keys under the client's namespace are refused. Every
+    method raises StaleToken when the ticket is gone (nothing was written), LeaseLost when the hold can't be
+    proven, StoreError; StoreUnavailable and LeaseLost leave open whether it was written.
+    """
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    def get(self, key: str) -> Record | None:
+        """What stands at `key`; None for nothing. Raises InvalidName."""
+        return run(self._hold._reading((key,)), self._hold._house.clock)[0]
+
+    def put(self, key: str, value: bytes, *, version: int | None = None) -> int:
+        """Write `value`, and return its version. With `version=` only if the key still stands at that; 0: if it is new.
+
+        Raises CompareFailed, InvalidName, InvalidOption.
+        """
+        return self.commit(Put(key, value), *compared(key, version))[key]
+
+    def delete(self, key: str, *, version: int | None = None) -> None:
+        """See to it that nothing stands at `key`. With `version=` only if it stands at that. Raises CompareFailed."""
+        self.commit(Delete(key), *compared(key, version))
+
+    def commit(self, *operations: Put | Delete | Compare) -> dict[str, int]:
+        """All of `operations` or none; the versions of what was put.
+
+        `Compare` is a condition. Raises CompareFailed, InvalidName, InvalidOption.
+        """
+        return run(self._hold._committing(operations), self._hold._house.clock)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Store under {self._hold!r}>"
 
 
 class Lock:
@@ -174,7 +228,7 @@ class Lock:
     def __enter__(self) -> Hold:
         hold = self.acquire()
         self._entered.push(threading.get_ident(), hold)
-        return hold
+        return hold.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -256,10 +310,10 @@ class RWLock:
 class Election:
     """One candidate's view of one election."""
 
-    def __init__(self, house: House, name: str, ttl: float, owner: str, *, value: str) -> None:
+    def __init__(self, house: House, name: str, ttl: float, owner: str, *, value: str, lock_delay: float = 0.0) -> None:
         self._house = house
         self._who = (name, ttl, owner)
-        self._candidacy = election.candidacy(name, value, ttl, owner)
+        self._candidacy = election.candidacy(name, value, ttl, owner, lock_delay)
 
     @property
     def resource(self) -> str:

@@ -9,7 +9,21 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.turn import Abandon, Amend, Await, Enter, Leave, Look, Renew, Step, Steps, Survey
+from holdfast.turn import (
+    Abandon,
+    Amend,
+    Await,
+    Commit,
+    Enter,
+    Leave,
+    Look,
+    Read,
+    Renew,
+    Step,
+    Steps,
+    Survey,
+    Touch,
+)
 
 Outcome = TypeVar("Outcome")
 
@@ -31,6 +45,12 @@ def perform(step: Step) -> Any:  # Any: each step has its own outcome, see turn.
             return lease.renew(until)
         case Abandon(lease, entry):
             return lease.abandon(entry)
+        case Read(lease, ticket, keys, until):
+            return lease.read(ticket, keys, until)
+        case Commit(lease, ticket, compares, writes, until):
+            return lease.commit(ticket, compares, writes, until)
+        case Touch(lease, ticket, until):
+            return lease.touch(ticket, until)
     raise TypeError(f"not a step that talks to the store: {step!r}")
 
 

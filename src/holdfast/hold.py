@@ -13,21 +13,23 @@ from __future__ import annotations
 import dataclasses
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from holdfast import checks
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, LeaseLost, StoreError, StoreWentBack
+from holdfast.errors import ClientClosed, LeaseLost, StaleToken, StoreError, StoreWentBack
 from holdfast.events import Hub
 from holdfast.fence import Fence, line_of, ticket_ids
 from holdfast.forks import generation, refuse_child
-from holdfast.lease import Entry, Lease, LeaseState, Mode, Reach, Workers
+from holdfast.keys import Keys
+from holdfast.lease import Compare, Delete, Entry, Lease, LeaseState, Mode, Put, Reach, Record, Workers
 from holdfast.limits import OWN_WATCH_AFTER, RETRY_PAUSE_MAX
 from holdfast.signals import Signal
 from holdfast.turn import Amend, Leave, Renew, Steps, Turn
 
 Held = TypeVar("Held")
+Outcome = TypeVar("Outcome")
 
 
 class HoldState(enum.Enum):
@@ -89,6 +91,7 @@ class Holding:
         self._ended: tuple[HoldState, str] | None = None
         self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
         self._own_watch: Signal | None = None
+        self._keys = Keys(lease, turn.ticket, self._plain_fence, house.namespace)
         # the lease may end at any moment from here, and tells on its own thread
         self._timer = house.clock.schedule(self._since + OWN_WATCH_AFTER, self._watch_own_ticket)
         self._unsubscribe: Callable[[], None] = _nothing
@@ -111,7 +114,7 @@ class Holding:
 
         Guards (`holdfast.fencing`) decide by it. Raises InvalidFence where too many seats are held together.
         """
-        return Fence(line_of(self._house.namespace, self.resource), self._token, self._house.incarnation, self._ids)
+        return dataclasses.replace(self._plain_fence(), ids=self._ids)
 
     @property
     def resource(self) -> str:
@@ -163,6 +166,11 @@ class Holding:
         """Seconds for which the hold is still proven; 0.0 when it is not. Asks nobody."""
         return 0.0 if self.state in _FINAL else self._lease.remaining()
 
+    @property
+    def deadline(self) -> Deadline:
+        """The end of what is proven, to be handed on: `timeout=hold.deadline.timeout(5.0)` for the next RPC."""
+        return Deadline(self)
+
     def check(self) -> None:
         """Raise LeaseLost when the hold can't be proven any longer. Asks nobody."""
         refuse_child(self._born, f"the hold of {self.resource!r}")
@@ -181,6 +189,7 @@ class Holding:
         return {
             "resource": self.resource,
             "token": str(self.token),
+            "fence": str(self._plain_fence()),
             "owner": self.owner,
             "id": self.id,
             "lease_id": self.lease_id,
@@ -198,6 +207,10 @@ class Holding:
             f"remaining={self.remaining():.1f} owner={self.owner!r}>"
         )
 
+    def _plain_fence(self) -> Fence:
+        """Without those held together with it: for people, who compare tokens."""
+        return Fence(line_of(self._house.namespace, self.resource), self._token, self._house.incarnation)
+
     def _lost_error(self) -> LeaseLost:
         return LeaseLost(
             f"the hold of {self.resource!r} (token {self.token}) can't be proven any longer: {self.reason}. "
@@ -206,13 +219,16 @@ class Holding:
 
     # What ends or changes it, as steps for a driver.
 
+    def _request_until(self) -> float:
+        return self._house.clock.now() + self._house.request_seconds
+
     def _giving_up(self) -> Steps[bool]:
         """Belief ends first, then the ticket goes. True when this call removed it."""
         refuse_child(self._born, f"the hold of {self.resource!r}")
         if self.state in _FINAL:
             self._finish(self.state, self.reason)
             return False
-        until = self._house.clock.now() + self._house.request_seconds
+        until = self._request_until()
         try:
             self._finish(HoldState.RELEASED, "")
             gone: bool = yield Leave(self._lease, self._ticket, until)
@@ -225,21 +241,36 @@ class Holding:
 
     def _renewing(self) -> Steps[float]:
         self.check()
-        remaining: float = yield Renew(self._lease, self._house.clock.now() + self._house.request_seconds)
+        remaining: float = yield Renew(self._lease, self._request_until())
         self.check()
         return remaining
 
     def _amending(self, value: str) -> Steps[None]:
         self.check()
         checks.text(value)
-        amended: bool = yield Amend(
-            self._lease, self._ticket, value, self._house.clock.now() + self._house.request_seconds
-        )
+        amended: bool = yield Amend(self._lease, self._ticket, value, self._request_until())
         if not amended:
             self._finish(HoldState.LOST, "its ticket was removed from the store")
             self.check()
         self._ticket = dataclasses.replace(self._ticket, value=value)
         self._emit("amended")
+
+    # The user's own keys in the same store, see keys.py.
+
+    def _reading(self, keys: Sequence[str]) -> Steps[tuple[Record | None, ...]]:
+        self.check()
+        return (yield from self._while_it_stands(self._keys.read(keys, self._request_until())))
+
+    def _committing(self, operations: Sequence[Put | Delete | Compare]) -> Steps[dict[str, int]]:
+        self.check()
+        return (yield from self._while_it_stands(self._keys.commit(operations, self._request_until())))
+
+    def _while_it_stands(self, steps: Steps[Outcome]) -> Steps[Outcome]:
+        try:
+            return (yield from steps)
+        except (StaleToken, LeaseLost):
+            self._finish(HoldState.LOST, "its ticket is gone from the store")
+            raise
 
     # News.
 
@@ -316,7 +347,7 @@ class Holding:
             return
         clock = self._house.clock
         try:
-            line = self._lease.look(self._ticket, Reach.PREDECESSOR, clock.now() + self._house.request_seconds)
+            line = self._lease.look(self._ticket, Reach.PREDECESSOR, self._request_until())
         except StoreWentBack as error:  # a store with another history: the lease may live there, the ticket does not
             self._finish(HoldState.LOST, str(error))
             return
@@ -337,6 +368,34 @@ def _held_together(turn: Turn, entry: Entry) -> tuple[str, ...]:
     if entry.mode is Mode.EXCLUSIVE:
         return ()
     return ticket_ids(entry.id, (ticket.id for ticket in turn.line.tickets[: turn.line.position(entry.id)]))
+
+
+class Deadline:
+    """The end of what is proven of one hold. It moves with every renewal; a time-out taken from it does not."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    def left(self) -> float:
+        """Seconds for which the hold is still proven; 0.0 when it is not."""
+        return self._holding.remaining()
+
+    def timeout(self, at_most: float | None = None, *, reserve: float = 0.0) -> float:
+        """A time-out for the next call that does not outlive the hold, and is no longer than `at_most`.
+
+        `reserve` seconds are kept back for what has to be done after it. Raises LeaseLost when nothing is left.
+        """
+        most = checks.timeout(at_most)
+        left = self.left() - checks.seconds(reserve, "reserve", least=0.0)
+        if left <= 0:
+            self._holding.check()
+            raise LeaseLost(
+                f"the hold of {self._holding.resource!r} is proven for less than the {reserve:g} s kept in reserve"
+            )
+        return left if most is None else min(most, left)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Deadline of {self._holding.resource!r} in {self.left():.3f} s>"
 
 
 class Entered(Generic[Held]):

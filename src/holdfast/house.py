@@ -46,7 +46,7 @@ class House:
         self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.workers))
         self._born = generation()
         self._guard = threading.RLock()  # guards _leases
-        self._leases: dict[float, Lease] = {}
+        self._leases: dict[tuple[float, float], Lease] = {}  # by TTL and lock delay
         self._closing = Signal()
         self._closed = Signal()
         self._closer: int | None = None
@@ -69,21 +69,23 @@ class House:
         """The store's name for messages."""
         return self._backend.name
 
-    def lease(self, ttl: float) -> Lease:
-        """The living lease of this TTL; a new one where there is none or it has ended."""
+    def lease(self, ttl: float, lock_delay: float = 0.0) -> Lease:
+        """The living lease of this TTL and delay; a new one where there is none or it has ended."""
         refuse_child(self._born, "the client")
         with self._guard:
             if self._closing.is_set():
                 raise ClientClosed(f"the client of {self.store} is closed; connect again")
-            lease = self._leases.get(ttl)
+            lease = self._leases.get((ttl, lock_delay))
             if lease is None and len(self._leases) >= LEASES_MAX:
-                known = ", ".join(f"{known:g}" for known in sorted(self._leases))
+                known = ", ".join(
+                    f"{known:g}+{delay:g}" if delay else f"{known:g}" for known, delay in sorted(self._leases)
+                )
                 raise InvalidOption(
-                    f"a client keeps one lease per ttl, and at most {LEASES_MAX}: ttl={ttl:g} would be one more. Use a "
-                    f"few fixed values (in use: {known})"
+                    f"a client keeps one lease per ttl and lock_delay, and at most {LEASES_MAX}: ttl={ttl:g} would "
+                    f"be one more. Use a few fixed values (in use: {known})"
                 )
             if lease is None or lease.state in (LeaseState.LOST, LeaseState.CLOSED):
-                lease = self._leases[ttl] = self._backend.open(ttl)
+                lease = self._leases[ttl, lock_delay] = self._backend.open(ttl, lock_delay)
             return lease
 
     def patience(self, timeout: float | None, *, waits: bool = True) -> Patience:
@@ -108,13 +110,13 @@ class House:
         self, ask: Ask, patience: Patience, make: Callable[[Turn, Entry, Lease, House], HoldOfFace]
     ) -> Steps[HoldOfFace | None]:
         """Wait for a turn and `make` the face's hold of it; None where it is not at once and nobody waits."""
-        lease, entry = self.lease(ask.ttl), ask.entry()
+        lease, entry = self.lease(ask.ttl, ask.lock_delay), ask.entry()
         try:
             turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)
         except NeverEntered:
             # The lease had died unnoticed since its last use (a suspended machine, a lost server). No
             # place in any line was lost with it, so one new lease may try.
-            lease, entry = self.lease(ask.ttl), ask.entry()
+            lease, entry = self.lease(ask.ttl, ask.lock_delay), ask.entry()
             turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)
         if turn is None:
             return None

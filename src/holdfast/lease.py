@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import enum
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -104,7 +104,7 @@ class Ticket:
     created_at: float | None = None
     """Wall-clock seconds at the owner, for people to read. Never compared."""
     version: int | None = None
-    """How often it was amended, where the store counts that and told it."""
+    """Another one after every amendment, where the store told it. Compared for equality only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,60 @@ class Line:
     def find(self, ticket_id: str) -> Ticket | None:
         index = self.position(ticket_id)
         return None if index is None else self.tickets[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What stands at a key of the user's own."""
+
+    key: str
+    value: bytes
+    version: int
+    """Another one after every change; never 0. Compare it for equality only, with `Compare` or `version=`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Part of a commit: `value` shall stand at `key`."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Part of a commit: nothing shall stand at `key`."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Condition of a commit: `key` still stands at `version`; 0 for a new key, which the same commit puts."""
+
+    key: str
+    version: int
+
+
+class Fate(enum.Enum):
+    """What became of a commit that was answered. All but DONE: nothing was written."""
+
+    DONE = "done"
+    DIFFERS = "differs"
+    """A comparison did not hold."""
+    AMENDED = "amended"
+    """The ticket stands, at another version than the commit was tied to."""
+    GONE = "gone"
+    """The ticket does not stand any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The answer to a commit: `versions` of what was put (DONE), or the `ticket` as it stands (AMENDED)."""
+
+    fate: Fate
+    versions: Mapping[str, int] = field(default_factory=dict)
+    ticket: Ticket | None = None
 
 
 class Lease(Protocol):
@@ -180,6 +234,26 @@ class Lease(Protocol):
     def abandon(self, entry: Entry) -> None:
         """Leave what became of `entry` to the reaper. Returns at once, never raises."""
 
+    # What guards need: the user's own keys, written and read only while a ticket stands.
+
+    def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
+        """What stands at `keys`, read while that very ticket stood; None when it is gone."""
+
+    def commit(
+        self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
+    ) -> Committed:
+        """Write all or nothing, only while that very ticket stands, at its `version` where that is known.
+
+        Sent once: after StoreUnavailable it may have been carried out, or may be later, until the ticket
+        is touched.
+        """
+
+    def touch(self, ticket: Ticket, until: float) -> Ticket | None:
+        """Move the ticket on from its `version`, value unchanged, so that no commit tied to that is carried out later.
+
+        The ticket as it stands then, moved on by whomever; None when it is gone.
+        """
+
     def renew(self, until: float) -> float:
         """Prove the lease now; the new `remaining()`. Raises LeaseLost when it is gone."""
 
@@ -197,8 +271,12 @@ class Backend(Protocol):
     def name(self) -> str:
         """What to call it in messages, with endpoints, without credentials."""
 
-    def open(self, ttl: float) -> Lease:
-        """A lease of `ttl` seconds. Talks to nobody yet: the first verb does."""
+    def open(self, ttl: float, lock_delay: float) -> Lease:
+        """A lease of `ttl` seconds. Talks to nobody yet: the first verb does.
+
+        The store keeps it `lock_delay` seconds longer than anybody here believes in it. Closing ends it at
+        once; one that was lost is left to the store, so that the delay is kept.
+        """
 
     def statistics(self) -> dict[str, object]:
         """Numbers for operators."""

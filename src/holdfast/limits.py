@@ -23,6 +23,11 @@ FENCE_HOLDERS_MAX: Final = 128
 
 LOCK_DELAY_MAX: Final = 600.0
 
+KEY_BYTES_MAX: Final = 1024
+COMMIT_KEYS_MAX: Final = 64
+COMMIT_BYTES_MAX: Final = 512 * 1024
+"""Of one guarded commit. ZooKeeper drops a connection that sends it more than 1 MiB at once."""
+
 REQUEST_TIMEOUT_DEFAULT: Final = 5.0
 """How long one exchange with the store may take, retries and failover included."""
 

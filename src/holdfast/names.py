@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from holdfast.errors import InvalidName
-from holdfast.limits import NAME_BYTES_MAX, NAMESPACE_BYTES_MAX, OWNER_BYTES_MAX
+from holdfast.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX, OWNER_BYTES_MAX
 
 DEFAULT_NAMESPACE: Final = "holdfast"
 _PLAIN: Final = re.compile(r"[ -$&-.0-~]*\Z")
@@ -61,6 +61,23 @@ def checked_owner(owner: str | None) -> str:
         return f"{socket.gethostname()}:{os.getpid()}"
     _refuse_unusable(owner, what="owner", bytes_max=OWNER_BYTES_MAX)
     return owner
+
+
+def checked_key(key: str, namespace: str) -> str:
+    """A key of the user's own, outside of the namespace where the lines are. Raises InvalidName.
+
+    On etcd it is the key as it stands; on ZooKeeper the path of a node, with a slash put before it where
+    there is none.
+    """
+    _refuse_unusable(key, what="key", bytes_max=KEY_BYTES_MAX)
+    segments = key.removeprefix("/").split("/")
+    if any(s in ("", ".", "..") for s in segments) or segments[0] == "zookeeper":
+        raise InvalidName(f"key {key!r} has an empty, '.' or '..' segment, or is the store's own; name every segment")
+    if any(unicodedata.category(c) == "Co" or c >= "\ufff0" for c in key):
+        raise InvalidName(f"key {key!r} has a character in it that not every store takes")
+    if f"{'/'.join(segments)}/".startswith(f"{namespace}/"):
+        raise InvalidName(f"key {key!r} is where the lines of namespace {namespace!r} stand; keep your data elsewhere")
+    return key
 
 
 def _percent(character: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import AcquireTimeout, ClientClosed, HoldfastError, LeaseLost, LineMismatch, StoreUnavailable
 from holdfast.events import Hub
-from holdfast.lease import Entry, Lease, LeaseState, Line, Reach, Ticket
+from holdfast.lease import Compare, Delete, Entry, Lease, LeaseState, Line, Put, Reach, Ticket
 from holdfast.limits import LEAVE_GRACE
 from holdfast.signals import Signal
 
@@ -113,7 +113,31 @@ class Abandon:
     entry: Entry
 
 
-Step: TypeAlias = Enter | Look | Survey | Await | Amend | Leave | Renew | Abandon
+@dataclass(frozen=True, slots=True)
+class Read:
+    lease: Lease
+    ticket: Ticket
+    keys: tuple[str, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    lease: Lease
+    ticket: Ticket
+    compares: tuple[Compare, ...]
+    writes: tuple[Put | Delete, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    lease: Lease
+    ticket: Ticket
+    until: float
+
+
+Step: TypeAlias = Enter | Look | Survey | Await | Amend | Leave | Renew | Abandon | Read | Commit | Touch
 Outcome = TypeVar("Outcome")
 # What a driver sends back depends on the step; each `yield` below states the type it expects.
 Steps: TypeAlias = Generator[Step, Any, Outcome]

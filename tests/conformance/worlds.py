@@ -179,6 +179,8 @@ _ETCD_VERBS: dict[str, Callable[[str, bytes], bool]] = {
     "amend": lambda path, body: path == "/v3/kv/txn" and b"ignore_lease" in body,
     "leave": lambda path, body: path == "/v3/kv/txn" and b"request_delete_range" in body,
     "look": lambda path, body: path == "/v3/kv/txn" and b"max_create_revision" in body,
+    "commit": lambda path, body: path == "/v3/kv/txn" and b'"MOD"' in body and b"ignore_value" not in body,
+    "touch": lambda path, body: path == "/v3/kv/txn" and b"ignore_value" in body,
 }
 
 
@@ -215,7 +217,7 @@ class EtcdWorld(ServerWorld):
         return [line for line in found.splitlines() if line]
 
 
-_OPCODES = {"enter": 15, "leave": 2, "look": 8, "renew": 9, "amend": 5}
+_OPCODES = {"enter": 15, "leave": 2, "look": 8, "renew": 9, "amend": 5, "touch": 5, "commit": 14}
 
 
 class ZooKeeperWorld(ServerWorld):

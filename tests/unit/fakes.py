@@ -8,7 +8,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from holdfast.lease import Entry, LeaseState, Line, Mode, Reach, Ticket
+from holdfast.lease import (
+    Committed,
+    Compare,
+    Delete,
+    Entry,
+    LeaseState,
+    Line,
+    Mode,
+    Put,
+    Reach,
+    Record,
+    Ticket,
+)
 from holdfast.signals import Signal
 
 TTL = 15.0
@@ -53,6 +65,17 @@ class FakeLease:
         raise NotImplementedError
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
+        raise NotImplementedError
+
+    def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
+        raise NotImplementedError
+
+    def commit(
+        self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
+    ) -> Committed:
+        raise NotImplementedError
+
+    def touch(self, ticket: Ticket, until: float) -> Ticket | None:
         raise NotImplementedError
 
     def leave(self, ticket: Ticket, until: float) -> bool:

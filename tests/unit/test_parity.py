@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import aio, client
 
-CLASSES = ["Client", "Election", "Hold", "Lock", "Loss", "RWLock", "Semaphore"]
+CLASSES = ["Client", "Election", "Hold", "Lock", "Loss", "RWLock", "Semaphore", "Store"]
 
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 """The deliberate difference in names: `with` here, `async with` there."""
@@ -34,6 +34,10 @@ AWAITED = {
     "Semaphore.__exit__",
     "Semaphore.acquire",
     "Semaphore.try_acquire",
+    "Store.commit",
+    "Store.delete",
+    "Store.get",
+    "Store.put",
 }
 """What talks to the store or waits: a coroutine there, blocking here."""
 

@@ -20,6 +20,7 @@ class Ask:
     weight: int = 1
     limit: int = 1
     value: str = ""
+    lock_delay: float = 0.0
 
     def entry(self) -> Entry:
         return Entry(self.resource, self.owner, self.mode, self.weight, self.limit, self.value, self.rule.reach)

@@ -26,9 +26,9 @@ class Leader:
     id: str
 
 
-def candidacy(name: str, value: str, ttl: float, owner: str) -> Ask:
+def candidacy(name: str, value: str, ttl: float, owner: str, lock_delay: float = 0.0) -> Ask:
     """To lead `name`, and show `value` meanwhile. Raises InvalidOption."""
-    return Ask(name, LOCK_RULE, ttl, owner, value=checks.text(value))
+    return Ask(name, LOCK_RULE, ttl, owner, value=checks.text(value), lock_delay=checks.lock_delay(lock_delay))
 
 
 def leader_of(line: Line) -> Leader | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast import checks
 from holdfast.lease import Line, Reach, Ticket
 from holdfast.recipes.ask import Ask
 from holdfast.turn import Blockers
@@ -27,6 +28,6 @@ class LockRule:
 LOCK_RULE = LockRule()
 
 
-def lock(name: str, ttl: float, owner: str) -> Ask:
-    """To hold `name` alone."""
-    return Ask(name, LOCK_RULE, ttl, owner)
+def lock(name: str, ttl: float, owner: str, lock_delay: float = 0.0) -> Ask:
+    """To hold `name` alone. Raises InvalidOption."""
+    return Ask(name, LOCK_RULE, ttl, owner, lock_delay=checks.lock_delay(lock_delay))

@@ -7,6 +7,7 @@ streams.py  what carries watches: a WebSocket, or one long POST
 watch.py    all watches on one stream, one thread
 history.py  law 4: a store that went back
 wire.py     the seam: transactions, keep-alive, watch
+guarded.py  the user's own keys, while a ticket stands
 audit.py    no key of my lease stands that I don't know of
 lease.py    EtcdLease: the verbs
 """
@@ -37,8 +38,10 @@ class EtcdBackend:
         self._heart = Helpers("holdfast-heart", 1)
         self._leases: list[EtcdLease] = []
 
-    def open(self, ttl: float) -> EtcdLease:
-        lease = EtcdLease(self._wire, self._namespace, ttl, self._around, self._heart, self._beat_seconds_max)
+    def open(self, ttl: float, lock_delay: float) -> EtcdLease:
+        lease = EtcdLease(
+            self._wire, self._namespace, ttl, lock_delay, self._around, self._heart, self._beat_seconds_max
+        )
         self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
         return lease
 

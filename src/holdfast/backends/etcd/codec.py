@@ -94,6 +94,7 @@ def read_ticket(kv: KeyValue, namespace: str, resource: str) -> Ticket | None:
         value=text,
         lease_id=lease_id,
         created_at=told.get("at"),
+        version=int(kv["mod_revision"]),
     )
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.backends.etcd import codec
+from holdfast.backends.etcd import codec, guarded
 from holdfast.backends.etcd.audit import Audit
 from holdfast.backends.etcd.session import LeaseGone, OutOfSpace
 from holdfast.backends.etcd.watch import Watching
@@ -28,7 +28,20 @@ from holdfast.errors import (
     StoreUnavailable,
     StoreWentBack,
 )
-from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket, Workers
+from holdfast.lease import (
+    Committed,
+    Compare,
+    Delete,
+    Entry,
+    LeaseState,
+    Line,
+    Put,
+    Reach,
+    Record,
+    Surroundings,
+    Ticket,
+    Workers,
+)
 from holdfast.limits import RETRY_PAUSE_FIRST
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
@@ -44,6 +57,7 @@ class EtcdLease:
         wire: Wire,
         namespace: str,
         ttl: float,
+        lock_delay: float,
         around: Surroundings,
         heart: Workers,
         beat_seconds_max: Callable[[], float],
@@ -62,6 +76,7 @@ class EtcdLease:
         self._audit = Audit(wire, self._standing, lambda: self.state, around)
         self._number = 0
         self._timer: Timer | None = None
+        self._lock_delay = lock_delay
         self.ttl = ttl
 
     @property
@@ -147,11 +162,11 @@ class EtcdLease:
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
         put = {"key": ticket.key, "value": codec.b64(codec.amended_value(ticket, value)), "ignore_lease": True}
-        answer = self._wire.txn({"compare": [_is_still(ticket)], "success": [{"request_put": put}]}, until)
+        answer = self._wire.txn({"compare": [guarded.is_still(ticket)], "success": [{"request_put": put}]}, until)
         return answer.succeeded
 
     def leave(self, ticket: Ticket, until: float) -> bool:
-        request = {"compare": [_is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}
+        request = {"compare": [guarded.is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}
         try:
             answer = self._wire.txn(request, until)
         except OutOfSpace:
@@ -168,6 +183,19 @@ class EtcdLease:
         self._reaper.own(entry)
         self._audit.doubt(self._number, self.ttl)
 
+    def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
+        answer = self._wire.txn(guarded.reading(ticket, keys), until)
+        return guarded.records(answer, keys) if answer.succeeded else None
+
+    def commit(
+        self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
+    ) -> Committed:
+        answer = self._wire.txn_once(guarded.committing(ticket, compares, writes), until)
+        return guarded.committed(answer, ticket, writes)
+
+    def touch(self, ticket: Ticket, until: float) -> Ticket | None:
+        return guarded.touched(self._wire.txn(guarded.touching(ticket), until), ticket)
+
     def renew(self, until: float) -> float:
         if not self._belief.proven:
             self._grant(until)
@@ -181,10 +209,11 @@ class EtcdLease:
         return self._belief.on_change(told)
 
     def close(self, until: float) -> None:
+        delayed = self._lock_delay > 0 and self.state is LeaseState.LOST
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         with self._guard:  # a grant under way ends first: its lease must be revoked too
             number = self._number
-        if number:
+        if number and not delayed:
             self._revoke(until)
             self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
 
@@ -203,8 +232,8 @@ class EtcdLease:
             self._number = number
             sent = self._clock.now()
             ttl = self._grant_or_find(number, until)
-            self.ttl = ttl
-            self._belief.prove(sent, provable(ttl))
+            self.ttl = ttl - self._lock_delay
+            self._belief.prove(sent, provable(self.ttl))
         finally:
             self._guard.release()
         self._wire.greet()
@@ -212,7 +241,7 @@ class EtcdLease:
         self._beat_after(self._interval)
 
     def _grant_or_find(self, number: int, until: float) -> float:
-        request = {"TTL": str(math.ceil(self.ttl)), "ID": str(number)}
+        request = {"TTL": str(math.ceil(self.ttl + self._lock_delay)), "ID": str(number)}
         try:
             return seconds_of(self._wire.call("/lease/grant", request, until), "TTL")
         except StoreError as error:
@@ -238,7 +267,7 @@ class EtcdLease:
         if ttl <= 0:
             return False
         # measured from before this send: after retries within `call` that is too early, never too late
-        self._belief.prove(sent, provable(ttl))
+        self._belief.prove(sent, provable(ttl - self._lock_delay))
         return True
 
     @property
@@ -278,6 +307,8 @@ class EtcdLease:
             self._timer.cancel()
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
+            if self._lock_delay:
+                return  # whoever comes next has to wait until the store ends it
             try:
                 self._around.workers.submit(self._revoke_quietly)
             except ClientClosed:
@@ -331,10 +362,6 @@ class EtcdLease:
 
     def _delete(self, key: str, until: float) -> bool:
         return int(self._wire.call("/kv/deleterange", {"key": key}, until).get("deleted", 0)) > 0
-
-
-def _is_still(ticket: Ticket) -> dict[str, str]:
-    return {"target": "CREATE", "result": "EQUAL", "key": ticket.key, "create_revision": str(ticket.token)}
 
 
 def seconds_of(answer: Mapping[str, Any], name: str) -> float:

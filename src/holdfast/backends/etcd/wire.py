@@ -1,8 +1,8 @@
 """The wire: what an etcd lease needs of a transport, and the gateway's way of doing it.
 
 A seam of its own, because a gRPC transport will stand beside the JSON gateway: transactions, grant,
-keep-alive, revoke, watch. Everything else is above it. Every verb may be sent twice without harm, and
-is: it goes on until it is answered, refused, or `until` has come.
+keep-alive, revoke, watch. Everything else is above it. All but one may be sent twice without harm, and
+are: they go on until they are answered, refused, or `until` has come. `txn_once` is sent once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Wire(Protocol):
     """A transport to one cluster."""
 
     def txn(self, request: Json, until: float) -> Answer:
-        """Carry out one transaction."""
+        """Carry out one transaction that may be sent twice without harm."""
+
+    def txn_once(self, request: Json, until: float) -> Answer:
+        """Carry out one that may not. After StoreUnavailable its fate is unknown."""
 
     def call(self, path: str, request: Json, until: float) -> Json:
         """Any other request with an answer of its own. Raises LeaseGone where it names an unknown lease."""
@@ -89,6 +92,9 @@ class GatewayWire:
 
     def txn(self, request: Json, until: float) -> Answer:
         return self._persist("/kv/txn", request, until, ordered=True)
+
+    def txn_once(self, request: Json, until: float) -> Answer:
+        return Answer(self._ask("/kv/txn", request, until, ordered=True), 1)
 
     def call(self, path: str, request: Json, until: float) -> Json:
         return self._persist(path, request, until, ordered=False).body
@@ -128,21 +134,24 @@ class GatewayWire:
             )
 
     def _persist(self, path: str, request: Json, until: float, *, ordered: bool) -> Answer:
-        url = self._urls.get(path) or self._urls.setdefault(path, self._client.get_url(path))
         tries = 0
 
         def attempt() -> Answer:
             nonlocal tries
             tries += 1
-            least = self._history.revision
-            body: Json = self._client.post(url, json=request, until=until)
-            if not isinstance(body, dict) or not body.keys() & {"header", "result", "error"}:
-                raise StoreRefused(f"something answers at {self._options.display}, but not as etcd: {str(body)[:80]}")
-            if ordered:
-                self._history.check(body.get("header", {}), least)
-            return Answer(body, tries)
+            return Answer(self._ask(path, request, until, ordered=ordered), tries)
 
         return persist(attempt, until, self._clock)
+
+    def _ask(self, path: str, request: Json, until: float, *, ordered: bool) -> Json:
+        url = self._urls.get(path) or self._urls.setdefault(path, self._client.get_url(path))
+        least = self._history.revision
+        body: Json = self._client.post(url, json=request, until=until)
+        if not isinstance(body, dict) or not body.keys() & {"header", "result", "error"}:
+            raise StoreRefused(f"something answers at {self._options.display}, but not as etcd: {str(body)[:80]}")
+        if ordered:
+            self._history.check(body.get("header", {}), least)
+        return body
 
     def _probe(self, until: float) -> None:
         """Does the current endpoint still reach the quorum? Moves on where it does not. Raises StoreError."""

@@ -27,8 +27,8 @@ class MemoryBackend:
         self._around = around
         self._leases: list[MemoryLease] = []
 
-    def open(self, ttl: float) -> MemoryLease:
-        lease = MemoryLease(self.store, self.faults, self._namespace, ttl, self._around)
+    def open(self, ttl: float, lock_delay: float) -> MemoryLease:
+        lease = MemoryLease(self.store, self.faults, self._namespace, ttl, lock_delay, self._around)
         self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
         return lease
 

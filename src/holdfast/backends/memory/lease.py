@@ -10,7 +10,19 @@ from typing import TypeVar
 from holdfast.backends.memory.server import MemoryFaults, MemoryStore
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import ClientClosed, LeaseLost, StoreUnavailable
-from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket
+from holdfast.lease import (
+    Committed,
+    Compare,
+    Delete,
+    Entry,
+    LeaseState,
+    Line,
+    Put,
+    Reach,
+    Record,
+    Surroundings,
+    Ticket,
+)
 from holdfast.names import encode
 from holdfast.reaper import Reaper
 from holdfast.retry import persist
@@ -23,7 +35,13 @@ class MemoryLease:
     """A lease of the memory store, as its client sees it."""
 
     def __init__(
-        self, server: MemoryStore, faults: MemoryFaults, namespace: str, ttl: float, around: Surroundings
+        self,
+        server: MemoryStore,
+        faults: MemoryFaults,
+        namespace: str,
+        ttl: float,
+        lock_delay: float,
+        around: Surroundings,
     ) -> None:
         self._store = server
         self._faults = faults
@@ -34,6 +52,7 @@ class MemoryLease:
         self._belief.on_change(self._changed)
         self._reaper = Reaper(self._withdraw, lambda: self.state, around)
         self._guard = threading.RLock()  # guards the granting
+        self._lock_delay = lock_delay
         self.id = ""
         self.ttl = ttl
 
@@ -95,6 +114,19 @@ class MemoryLease:
     def abandon(self, entry: Entry) -> None:
         self._reaper.own(entry)
 
+    def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
+        return self._ask("read", until, lambda: self._store.read(self._line(ticket.resource), ticket, keys))
+
+    def commit(
+        self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
+    ) -> Committed:
+        return self._ask_once(
+            "commit", lambda: self._store.commit(self._line(ticket.resource), ticket, compares, writes)
+        )
+
+    def touch(self, ticket: Ticket, until: float) -> Ticket | None:
+        return self._ask("touch", until, lambda: self._store.touch(self._line(ticket.resource), ticket))
+
     def renew(self, until: float) -> float:
         self._grant(until)
         self._refuse_ended()
@@ -108,10 +140,11 @@ class MemoryLease:
         return self._belief.on_change(told)
 
     def close(self, until: float) -> None:
+        lost = self.state is LeaseState.LOST
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         with self._guard:  # a grant under way ends first
             granted = bool(self.id)
-        if granted:
+        if granted and not (lost and self._lock_delay):
             self._ask("close", until, lambda: self._store.expire(self.id))
             self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
 
@@ -122,14 +155,14 @@ class MemoryLease:
         return self._ask("leave", until, lambda: self._store.leave(self._line(entry.resource), entry.id, None))
 
     def _ask(self, operation: str, until: float, request: Callable[[], Outcome]) -> Outcome:
-        def attempt() -> Outcome:
-            self._faults.before(operation)
-            self._store.requests[operation] += 1
-            outcome = request()
-            self._faults.after(operation)
-            return outcome
+        return persist(lambda: self._ask_once(operation, request), until, self._clock)
 
-        return persist(attempt, until, self._clock)
+    def _ask_once(self, operation: str, request: Callable[[], Outcome]) -> Outcome:
+        self._faults.before(operation)
+        self._store.requests[operation] += 1
+        outcome = request()
+        self._faults.after(operation)
+        return outcome
 
     def _grant(self, until: float) -> None:
         with self._guard:
@@ -137,7 +170,7 @@ class MemoryLease:
                 return
             self._refuse_ended()
             sent = self._clock.now()
-            self.id = self._ask("grant", until, lambda: self._store.grant(self.ttl))
+            self.id = self._ask("grant", until, lambda: self._store.grant(self.ttl + self._lock_delay))
             self._belief.prove(sent, provable(self.ttl))
             self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
         self._beat_later()

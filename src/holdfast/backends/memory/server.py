@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
-from holdfast.lease import Entry, Line, Ticket
+from holdfast.lease import Committed, Compare, Delete, Entry, Fate, Line, Put, Record, Ticket
 from holdfast.signals import Signal
 
 
@@ -80,6 +80,7 @@ class MemoryStore:
         self._leases: dict[str, _Granted] = {}
         self._lines: dict[str, dict[str, Ticket]] = {}
         self._watches: dict[str, list[_Watch]] = {}
+        self.records: dict[str, Record] = {}  # the users' own keys
 
     @property
     def lines(self) -> dict[str, tuple[Ticket, ...]]:
@@ -135,12 +136,10 @@ class MemoryStore:
 
     def amend(self, line: str, ticket: Ticket, value: str) -> bool:
         with self._guard:
-            standing = self._lines.get(line, {}).get(ticket.id)
-            if standing is None or standing.token != ticket.token:
+            standing = self._standing(line, ticket)
+            if standing is None:
                 return False
-            self._revision += 1
-            self._lines[line][ticket.id] = dataclasses.replace(standing, value=value)
-            self._tell(line, ticket.id, amended=True)
+            self._amended(line, dataclasses.replace(standing, value=value))
             return True
 
     def leave(self, line: str, ticket_id: str, token: int | None) -> bool:
@@ -152,6 +151,38 @@ class MemoryStore:
             self._leases[standing.lease_id].keys.pop(ticket_id, None)
             self._remove(line, ticket_id)
             return True
+
+    def read(self, line: str, ticket: Ticket, keys: Sequence[str]) -> tuple[Record | None, ...] | None:
+        with self._guard:
+            if self._standing(line, ticket) is None:
+                return None
+            return tuple(self.records.get(key) for key in keys)
+
+    def commit(
+        self, line: str, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete]
+    ) -> Committed:
+        with self._guard:
+            standing = self._standing(line, ticket)
+            if standing is None:
+                return Committed(Fate.GONE)
+            if ticket.version not in (None, standing.version):
+                return Committed(Fate.AMENDED, ticket=standing)
+            if any(self._version(c.key) != c.version for c in compares):
+                return Committed(Fate.DIFFERS)
+            self._revision += 1
+            for write in writes:
+                if isinstance(write, Put):
+                    self.records[write.key] = Record(write.key, write.value, self._revision)
+                else:
+                    self.records.pop(write.key, None)
+            return Committed(Fate.DONE, {w.key: self._revision for w in writes if isinstance(w, Put)})
+
+    def touch(self, line: str, ticket: Ticket) -> Ticket | None:
+        with self._guard:
+            standing = self._standing(line, ticket)
+            if standing is None or ticket.version not in (None, standing.version):
+                return standing
+            return self._amended(line, standing)
 
     def watch(
         self, line: str, since: Line, ids: Sequence[str], amendments: bool, signal: Signal, faults: MemoryFaults
@@ -184,6 +215,20 @@ class MemoryStore:
             return tuple(now.values()) != since.tickets
         before = {t.id: t for t in since.tickets}
         return any(i not in now or (watch.amendments and now[i] != before.get(i)) for i in watch.ids)
+
+    def _standing(self, line: str, ticket: Ticket) -> Ticket | None:
+        standing = self._lines.get(line, {}).get(ticket.id)
+        return None if standing is None or standing.token != ticket.token else standing
+
+    def _amended(self, line: str, ticket: Ticket) -> Ticket:
+        self._revision += 1
+        ticket = self._lines[line][ticket.id] = dataclasses.replace(ticket, version=self._revision)
+        self._tell(line, ticket.id, amended=True)
+        return ticket
+
+    def _version(self, key: str) -> int:
+        record = self.records.get(key)
+        return 0 if record is None else record.version
 
     def _remove(self, line: str, ticket_id: str) -> None:
         tickets = self._lines[line]
@@ -226,6 +271,7 @@ def _ticket(entry: Entry, lease_id: str, line: str, token: int) -> Ticket:
         value=entry.value,
         lease_id=lease_id,
         created_at=time.time(),
+        version=token,
     )
 
 

@@ -5,6 +5,7 @@ handler.py     what we put into kazoo: connections, waits, a log without passwor
 connection.py  one session: requests with deadlines, errors in our words
 proof.py       what an answer proves, of the session's life and the store's history
 lines.py       lines as exchanges with the server
+guarded.py     the user's own keys, while a ticket stands
 watches.py     one watch per node, however many wait
 sweeper.py     nothing is left behind
 lease.py       ZooKeeperLease: the verbs, and the session's life
@@ -30,8 +31,8 @@ class ZooKeeperBackend:
         self._history = History(options.display)
         self._leases: list[ZooKeeperLease] = []
 
-    def open(self, ttl: float) -> ZooKeeperLease:
-        lease = ZooKeeperLease(self._options, ttl, self._around, self._history)
+    def open(self, ttl: float, lock_delay: float) -> ZooKeeperLease:
+        lease = ZooKeeperLease(self._options, ttl, lock_delay, self._around, self._history)
         self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
         return lease
 

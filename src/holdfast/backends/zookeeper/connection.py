@@ -10,7 +10,6 @@ A session's requests are answered in order. `ask` takes several and waits for th
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
@@ -28,12 +27,12 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Connect, Create2
+from kazoo.protocol.serialization import Connect, Create2, Transaction
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from holdfast.backends.zookeeper.handler import CreateContainer, Handler, log
+from holdfast.backends.zookeeper.handler import CreateContainer, Handler, break_off, log
 from holdfast.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -72,10 +71,11 @@ class Connection:
         self.negotiated: float | None = None
         self.session_id = 0
         self.acl = _acl(options)
+        self._handler = Handler(options, ttl / (len(options.endpoints) + 2), self._connect_failed)
         self._client = KazooClient(
             hosts=",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in options.endpoints),
             timeout=ttl,
-            handler=Handler(options, ttl / (len(options.endpoints) + 2), self._connect_failed),
+            handler=self._handler,
             auth_data=[("digest", f"{options.user}:{options.password or ''}")] if options.user else None,
             connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_delay=0.5),
             use_ssl=options.tls,
@@ -110,6 +110,11 @@ class Connection:
         if stopper is not threading.current_thread():
             stopper.join(max(0.0, until - self._clock.now()))
 
+    def forsake(self) -> None:
+        """End the session here and not at the store, which ends it in its own time."""
+        self._handler.cut()
+        self.stop(self._clock.now())
+
     def _stop(self) -> None:
         try:
             self._client.stop()
@@ -132,9 +137,9 @@ class Connection:
         except KazooException as error:
             if type(error).__name__ in _NODE_NEWS:
                 raise  # news about a node, not a failure
-            raise self._translated(error) from error
+            raise self.translated(error) from error
 
-    def _translated(self, error: KazooException) -> HoldfastError:
+    def translated(self, error: Exception) -> HoldfastError:
         """kazoo's error as ours."""
         where = self._options.display
         match error:
@@ -174,11 +179,15 @@ class Connection:
     def get(self, path: str) -> Pending:
         return self._client.get_async(path)
 
-    def set(self, path: str, data: bytes) -> Pending:
-        return self._client.set_async(path, data)
+    def set(self, path: str, data: bytes, version: int = -1) -> Pending:
+        return self._client.set_async(path, data, version)
 
     def delete(self, path: str) -> Pending:
         return self._client.delete_async(path)
+
+    def commit(self, operations: Sequence[Any]) -> Pending:
+        """All of `operations` (kazoo's requests) or none; answered with an outcome for each."""
+        return self._send(Transaction(list(operations)))
 
     def sync(self, path: str) -> Pending:
         return self._client.sync_async(path)
@@ -191,10 +200,7 @@ class Connection:
         """
         sock = getattr(self._client._connection, "_socket", None)
         if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it broke by itself
+            break_off(sock)
 
     # What kazoo tells. Its threads call these: they must not block.
 

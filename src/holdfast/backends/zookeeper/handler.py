@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._tls = tls_context(options) if options.tls else None
         self._connect_seconds = connect_seconds
         self._failed = failed
+        self._guard = threading.RLock()  # guards the two below
+        self._newest: socket.socket | None = None
+        self._cut = False
 
     def create_connection(
         self,
@@ -45,10 +49,22 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         **_: object,  # kazoo's TLS settings: ours are in the context
     ) -> socket.socket:
         try:
-            return self._connected(address, hostname, min(timeout or self._connect_seconds, self._connect_seconds))
+            sock = self._connected(address, hostname, min(timeout or self._connect_seconds, self._connect_seconds))
         except OSError as error:
             self._failed(address, error)
             raise
+        with self._guard:
+            self._newest = sock
+            if self._cut:
+                break_off(sock)
+        return sock
+
+    def cut(self) -> None:
+        """Not another word to the server, on this connection or a later one."""
+        with self._guard:
+            self._cut = True
+            if self._newest is not None:
+                break_off(self._newest)
 
     def select(
         self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
@@ -74,6 +90,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         except BaseException:
             sock.close()
             raise
+
+
+def break_off(sock: socket.socket) -> None:
+    """End the conversation, not the socket: it is kazoo's to close."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it broke by itself
 
 
 class NoCredentials(logging.Filter):

@@ -16,14 +16,27 @@ from kazoo.exceptions import NoNodeError
 
 from holdfast.backends.zookeeper import codec
 from holdfast.backends.zookeeper.connection import Connection, News, Pending
+from holdfast.backends.zookeeper.guarded import Guarded
 from holdfast.backends.zookeeper.lines import Lines
 from holdfast.backends.zookeeper.proof import History, Proof
 from holdfast.backends.zookeeper.sweeper import Sweeper
 from holdfast.backends.zookeeper.watches import Watches
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
-from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreUnavailable
-from holdfast.lease import Entry, LeaseState, Line, Reach, Surroundings, Ticket
+from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
+from holdfast.lease import (
+    Committed,
+    Compare,
+    Delete,
+    Entry,
+    LeaseState,
+    Line,
+    Put,
+    Reach,
+    Record,
+    Surroundings,
+    Ticket,
+)
 from holdfast.options import Options
 from holdfast.reaper import Reaper
 from holdfast.retry import persist
@@ -33,29 +46,34 @@ Outcome = TypeVar("Outcome")
 _ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _TICK_USUAL: Final = 2.0
 _BEAT_LEAST: Final = 0.05
+_MILLISECOND: Final = 0.001
+"""ZooKeeper counts in whole ones."""
 
 
 class ZooKeeperLease:
     """One session. Connects at the first verb; its life is told by timed `sync`s of our own."""
 
-    def __init__(self, options: Options, ttl: float, around: Surroundings, history: History) -> None:
+    def __init__(self, options: Options, ttl: float, lock_delay: float, around: Surroundings, history: History) -> None:
         self._options = options
         self._around = around
         self._clock = around.clock
         self._asked_ttl = ttl
+        self._lock_delay = lock_delay
         self._belief = Belief(around.clock, ttl)
         self._belief.on_change(self._changed)
         self._reaper = Reaper(self._withdraw, lambda: self.state, around)
         news = News(self._connected, self._suspended, self._expired)
-        self._connection = Connection(options, ttl, around, news)
+        self._connection = Connection(options, ttl + lock_delay, around, news)
         self._watches = Watches(self._connection)
         self._lines = Lines(options.namespace, self._connection, history)
+        self._guarded = Guarded(self._connection)
         self._sweeper = Sweeper(self._connection, around.clock)
         self._guard = threading.RLock()  # guards everything below
         self._started_at: float | None = None
         self._linked_since: float | None = None  # a time before the leader last (re)validated the session
         self._proof: Proof | None = None
         self._beat_sent: float | None = None
+        self._refused: StoreRefused | None = None
         self._timer: Timer | None = None
 
     @property
@@ -64,7 +82,8 @@ class ZooKeeperLease:
 
     @property
     def ttl(self) -> float:
-        return self._connection.negotiated or self._asked_ttl
+        negotiated = self._connection.negotiated
+        return self._asked_ttl if negotiated is None else max(negotiated - self._lock_delay, 0.0)
 
     @property
     def state(self) -> LeaseState:
@@ -160,6 +179,17 @@ class ZooKeeperLease:
     def abandon(self, entry: Entry) -> None:
         self._reaper.own(entry)
 
+    def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
+        return self._persist(lambda: self._guarded.read(ticket, keys, until), until)
+
+    def commit(
+        self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
+    ) -> Committed:
+        return self._unless_ended(lambda: self._guarded.commit(ticket, compares, writes, until))
+
+    def touch(self, ticket: Ticket, until: float) -> Ticket | None:
+        return self._persist(lambda: self._guarded.touch(ticket, until), until)
+
     def renew(self, until: float) -> float:
         self._connect(until)
         sent = self._clock.now()
@@ -209,7 +239,11 @@ class ZooKeeperLease:
         """kazoo says that the session is (again) known to the store. The leader validated it just now."""
         with self._guard:
             first = self._proof is None
-            negotiated = self._connection.negotiated or self._asked_ttl
+            asked = self._asked_ttl + self._lock_delay
+            negotiated = self._connection.negotiated or asked
+            if self._lock_delay and negotiated < asked - _MILLISECOND:
+                self._refuse(negotiated)
+                return
             tick = self._options.tick or min(_TICK_USUAL, negotiated / 2)
             self._proof = Proof(min(tick, negotiated / 2))
             self._tick = min(tick, negotiated / 2)
@@ -220,6 +254,14 @@ class ZooKeeperLease:
         if first:
             self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
             self._beat()
+
+    def _refuse(self, negotiated: float) -> None:
+        """A shorter TTL may be lived with, a shorter delay would be a promise broken."""
+        self._refused = StoreRefused(
+            f"{self._options.display} grants sessions of at most {negotiated:g} s, and a ttl of {self._asked_ttl:g} "
+            f"with a lock_delay of {self._lock_delay:g} needs more: give less, or raise the server's maxSessionTimeout"
+        )
+        self._belief.end(LeaseState.LOST, "the server does not grant sessions of ttl + lock_delay")
 
     def _suspended(self) -> None:
         with self._guard:
@@ -277,9 +319,14 @@ class ZooKeeperLease:
                 self._timer.cancel()
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
-            self._connection.stop(self._clock.now())
+            if self._lock_delay and self._refused is None:
+                self._connection.forsake()  # whoever comes next has to wait until the store ends it
+            else:
+                self._connection.stop(self._clock.now())
 
     def _ended_error(self) -> HoldfastError:
+        if self._refused is not None:
+            return self._refused
         if self.state is LeaseState.CLOSED:
             return ClientClosed("the client is closed")
         return LeaseLost(f"session {self.id} is gone: {self._belief.reason}")
@@ -287,13 +334,13 @@ class ZooKeeperLease:
     # Exchanges.
 
     def _persist(self, attempt: Callable[[], Outcome], until: float) -> Outcome:
-        def unless_over() -> Outcome:
-            if self.state in _ENDED:
-                raise self._ended_error()
-            return attempt()
+        return persist(lambda: self._unless_ended(attempt), until, self._clock)
 
+    def _unless_ended(self, attempt: Callable[[], Outcome]) -> Outcome:
+        if self.state in _ENDED:
+            raise self._ended_error()
         try:
-            return persist(unless_over, until, self._clock)
+            return attempt()
         except LeaseLost:
             self._belief.end(LeaseState.LOST, EXPIRED)
             raise
