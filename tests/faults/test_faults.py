@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +21,7 @@ import pytest
 import holdfast
 from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreError, StoreUnavailable
 from tests.conformance.worlds import eventually
-from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, etcdctl, zk_four_letter
+from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, etcd_restore, etcdctl, zk_four_letter
 
 BOTH = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 
@@ -408,7 +407,7 @@ def test_etcd_restored_store_stops_the_client(provider: Provider, tmp_path: Path
                 high = client.lock("a").acquire()
                 high.release()
             member.kill()
-            _restore(member, snapshot, cluster)
+            etcd_restore(cluster, member, snapshot)
             member.start()
             with pytest.raises((holdfast.StoreWentBack, LeaseLost)) as caught:
                 for _ in range(3):
@@ -420,19 +419,6 @@ def test_etcd_restored_store_stops_the_client(provider: Provider, tmp_path: Path
                 client.lock("other").try_acquire()
     finally:
         cluster.close()
-
-
-def _restore(member: Any, snapshot: Path, cluster: Cluster) -> None:
-    """Put the snapshot in place of the killed member's data."""
-    data = member._machine.directory / "data"
-    arguments = member._machine.command
-    peer = next(a.split("=", 1)[1] for a in arguments if a.startswith("--initial-advertise-peer-urls="))
-    shutil.rmtree(data)
-    restored = etcdctl(
-        cluster, "snapshot", "restore", str(snapshot), f"--data-dir={data}", "--name=m0",
-        f"--initial-cluster=m0={peer}", f"--initial-advertise-peer-urls={peer}",
-    )  # fmt: skip
-    assert restored.returncode == 0, restored.stderr
 
 
 def test_wall_clock_plays_no_part(singles: dict[str, Cluster]) -> None:
@@ -518,7 +504,7 @@ def test_etcd_restored_without_my_ticket_ends_my_belief(provider: Provider, tmp_
             hold = client.lock("a").acquire()
             time.sleep(0.5)
             member.kill()
-            _restore(member, snapshot, cluster)
+            etcd_restore(cluster, member, snapshot)
             member.start()
             assert hold.lost.wait(15.0)
     finally:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from .certificates import TlsFiles
 from .choice import PROVIDER_NAMES, choose
 from .cluster import Cluster, Condition, Member, Provider, start, start_together
-from .control import etcdctl, etcdctl_popen
+from .control import etcd_restore, etcdctl, etcdctl_popen
 from .counters import etcd_counters, zk_four_letter, zookeeper_counters
 from .databases import Database, DatabaseServer, MariaDB, PostgreSQL, Redis, start_database
 from .faults import Held
@@ -44,6 +44,7 @@ __all__ = [
     "ZooKeeperSpec",
     "choose",
     "etcd_counters",
+    "etcd_restore",
     "etcdctl",
     "etcdctl_popen",
     "start",

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from .cluster import Cluster
+from .cluster import Cluster, Member
+from .processes import ServerProcess
 from .specs import ServerFailed, ServersMissing
 
 _CTL_SECONDS = 30.0
@@ -97,3 +98,19 @@ def _environment() -> dict[str, str]:
     """The caller's environment without ETCDCTL_* settings, which would fight with the options above."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ETCDCTL_")}
     return kept | {"ETCDCTL_API": "3"}
+
+
+def etcd_restore(cluster: Cluster, member: Member, snapshot: Path) -> None:
+    """Put `snapshot` in place of the killed member's data, as an operator would: with the default names."""
+    machine = member._machine
+    if not isinstance(machine, ServerProcess):
+        raise ServerFailed("only a server that runs as a process here can be restored")
+    data = machine.directory / "data"
+    peer = next(a.split("=", 1)[1] for a in machine.command if a.startswith("--initial-advertise-peer-urls="))
+    shutil.rmtree(data)
+    restored = etcdctl(
+        cluster, "snapshot", "restore", str(snapshot), f"--data-dir={data}", "--name=m0",
+        f"--initial-cluster=m0={peer}", f"--initial-advertise-peer-urls={peer}",
+    )  # fmt: skip
+    if restored.returncode != 0:
+        raise ServerFailed(f"the snapshot could not be restored: {restored.stderr}")
