@@ -13,7 +13,7 @@
     ├── StaleToken                   a guard has seen a younger holder: nothing was written
     ├── FenceMismatch                fences of different lines or incarnations don't compare
     ├── CompareFailed                a key was not at the version the commit asked for: nothing was written
-    ├── GuardBusy (TimeoutError)     another holder's guarded write did not end in time
+    ├── GuardBusy (TimeoutError)     another holder's guarded write is in the way
     ├── ClientClosed                 the client was closed, here or under a waiting call
     ├── ForkedClient                 the client belongs to the parent process
     └── StoreError                   the store's side
@@ -121,7 +121,10 @@ class CompareFailed(HoldfastError):
 
 
 class GuardBusy(HoldfastError, TimeoutError):
-    """Another holder was in the middle of a guarded write, and did not end in time. Nothing was written."""
+    """A guarded write of another holder is in the way of this one, or has just been. Nothing was written; try again.
+
+    It did not end in time, or it ended after this transaction had begun to read.
+    """
 
     retry = True
 

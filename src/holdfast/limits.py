@@ -23,6 +23,12 @@ FENCE_HOLDERS_MAX: Final = 128
 
 LOCK_DELAY_MAX: Final = 600.0
 
+RESOURCE_BYTES_MAX: Final = 1536
+"""Of a resource's name at the SQL guard: what a primary key may have on all of them (InnoDB, pages of 8 KiB)."""
+
+LINES_REMEMBERED_MAX: Final = 100_000
+"""Fences that one process remembers for HTTP, unless told."""
+
 KEY_BYTES_MAX: Final = 1024
 COMMIT_KEYS_MAX: Final = 64
 COMMIT_BYTES_MAX: Final = 512 * 1024

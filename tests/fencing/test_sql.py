@@ -19,7 +19,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast.errors import FenceMismatch, InvalidFence, InvalidOption, StaleToken, StoreRefused, UsageError
 from holdfast.fence import Fence
-from holdfast.fencing.sql import RESOURCE_BYTES_MAX, AsyncSQLGuard, SQLGuard
+from holdfast.fencing.sql import AsyncSQLGuard, SQLGuard
+from holdfast.limits import RESOURCE_BYTES_MAX
 
 from .conftest import Rivals
 from .test_sql_ground import ACCOUNTS, DRIVERS, GROUNDS, KINDS, WAIT, Ground, aside, opened

@@ -55,7 +55,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.fence import Fence, admit, other_line
-from holdfast.limits import REQUEST_TIMEOUT_DEFAULT
+from holdfast.limits import LINES_REMEMBERED_MAX, REQUEST_TIMEOUT_DEFAULT
 
 if TYPE_CHECKING:
     import httpx
@@ -74,7 +74,6 @@ WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 _SCOPE_KEY: Final = "holdfast.fence"
 _CLAIM_SECONDS: Final = REQUEST_TIMEOUT_DEFAULT
-_LINES_MAX: Final = 100_000
 _RETRY_AFTER: Final = (b"retry-after", b"1")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}\Z")
 _PHASES: Final = ("connect", "read", "write", "pool")  # httpx has a time-out for each, and none for all
@@ -242,7 +241,7 @@ class ProcessGuard:
     ones with StoreRefused: to forget one would be to accept a stale holder. Raises InvalidOption.
     """
 
-    def __init__(self, *, lines_max: int = _LINES_MAX) -> None:
+    def __init__(self, *, lines_max: int = LINES_REMEMBERED_MAX) -> None:
         self._lines_max = checks.count(lines_max, "lines_max", most=2**31)
         self._guard = threading.Lock()  # guards _seen: between the look and the note nobody may come
         self._seen: dict[str, Fence] = {}

@@ -183,12 +183,12 @@ class RedisGuard:
         key = self._records.key(resource)
         return _recorded(key, self._client.get(key))
 
-    def forget(self, resource: str) -> None:
-        """Delete the record: for a resource that is gone. After it the oldest fence is accepted again.
+    def forget(self, resource: str) -> bool:
+        """Delete the record: was there one? For a resource that is gone: after it the oldest fence is accepted again.
 
         Raises InvalidOption, and redis-py's own errors.
         """
-        self._client.delete(self._records.key(resource))
+        return bool(self._client.delete(self._records.key(resource)))
 
     def _run(self, call: _Call) -> Any:
         with call.telling_errors():
@@ -242,9 +242,9 @@ class AsyncRedisGuard:
         key = self._records.key(resource)
         return _recorded(key, await self._client.get(key))
 
-    async def forget(self, resource: str) -> None:
+    async def forget(self, resource: str) -> bool:
         """Delete the record: after it the oldest fence is accepted again. Raises as `RedisGuard.forget`."""
-        await self._client.delete(self._records.key(resource))
+        return bool(await self._client.delete(self._records.key(resource)))
 
     async def _run(self, call: _Call) -> Any:
         with call.telling_errors():

@@ -53,7 +53,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from holdfast.errors import GuardBusy, InvalidFence, InvalidOption, ServerMissing, StoreRefused, UsageError
 from holdfast.fence import Fence, admit
-from holdfast.limits import FENCE_HOLDERS_MAX
+from holdfast.limits import FENCE_HOLDERS_MAX, RESOURCE_BYTES_MAX
 
 try:
     from sqlalchemy import (
@@ -91,10 +91,7 @@ except ImportError as error:
         f"holdfast.fencing.sql needs the package sqlalchemy, 2.0 or later ({error}): pip install holdfast[sql]"
     ) from error
 
-__all__ = ["RESOURCE_BYTES_MAX", "AsyncSQLGuard", "SQLGuard"]
-
-RESOURCE_BYTES_MAX: Final = 1536
-"""A resource's name in UTF-8: what a primary key may have on all of them (InnoDB with pages of 8 KiB: 1536)."""
+__all__ = ["AsyncSQLGuard", "SQLGuard"]
 
 _LINE_CHARACTERS_MAX: Final = 4096
 _IDS_CHARACTERS_MAX: Final = 21 * FENCE_HOLDERS_MAX
