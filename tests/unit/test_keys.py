@@ -1,0 +1,208 @@
+"""The guarded keys, driven by hand: what is sent after an answer was lost, and what is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import CompareFailed, LeaseLost, StaleToken, StoreUnavailable
+from holdfast.fence import Fence
+from holdfast.keys import Keys
+from holdfast.lease import Committed, Compare, Delete, Fate, Line, Mode, Put, Record, Ticket
+from holdfast.turn import Commit, Read, Survey, Touch
+
+from .fakes import FakeLease
+
+TICKET = Ticket("ledger", "t" * 20, "key", token=33, version=7)
+FENCE = Fence("ns/ledger", 33)
+UNTIL = 100.0
+LOST = StoreUnavailable("no answer")
+PUT = Put("a", b"new")
+
+
+class Play:
+    """One call, step by step."""
+
+    def __init__(self, call: Callable[[Keys], Any], ticket: Ticket = TICKET, keys: Keys | None = None) -> None:
+        self.keys = keys or Keys(FakeLease(), ticket, lambda: FENCE, "ns")
+        self._steps = call(self.keys)
+        self.step = next(self._steps)
+        self.result: Any = None
+
+    def answer(self, outcome: Any) -> Any:
+        """Send (or throw) the outcome; the next step, or None at the end."""
+        send = self._steps.throw if isinstance(outcome, BaseException) else self._steps.send
+        try:
+            self.step = send(outcome)
+        except StopIteration as done:
+            self.step, self.result = None, done.value
+        return self.step
+
+
+def commit(*operations: Put | Delete | Compare) -> Callable[[Keys], Any]:
+    return lambda keys: keys.commit(operations, UNTIL)
+
+
+def touched(version: int = 8) -> Ticket:
+    return dataclasses.replace(TICKET, version=version)
+
+
+def unanswered(*operations: Put | Delete | Compare, ticket: Ticket = TICKET) -> Play:
+    """A commit that went unanswered, with its ticket touched since: the next step looks at what stands."""
+    play = Play(commit(*operations), ticket)
+    assert isinstance(play.step, Commit)
+    assert isinstance(play.answer(LOST), Touch)
+    assert isinstance(play.answer(touched()), Read)
+    return play
+
+
+def test_commit_is_tied_to_the_tickets_version() -> None:
+    """One step, and its versions are the answer."""
+    play = Play(commit(PUT))
+    assert play.step.ticket.version == 7
+    play.answer(Committed(Fate.DONE, {"a": 9}))
+    assert (play.step, play.result) == (None, {"a": 9})
+
+
+def test_unanswered_commit_that_was_carried_out_is_not_sent_again() -> None:
+    """What stands there is what was put: done, once."""
+    play = unanswered(PUT, Delete("b"))
+    assert play.step.keys == ("a", "b")
+    play.answer((Record("a", b"new", 12), None))
+    assert (play.step, play.result) == (None, {"a": 12})
+
+
+@pytest.mark.parametrize("stands", [None, Record("a", b"old", 5)])
+def test_unanswered_commit_that_was_not_carried_out_is_sent_again_tied_to_the_touched_ticket(stands: Any) -> None:
+    """The first try is dead: only the second can do it."""
+    play = unanswered(PUT)
+    again = play.answer((stands,))
+    assert isinstance(again, Commit)
+    assert again.ticket.version == 8
+    play.answer(Committed(Fate.DONE, {"a": 9}))
+    assert play.result == {"a": 9}
+
+
+def test_unanswered_comparison_that_still_holds_was_not_carried_out() -> None:
+    """The same value at the same version as before: it was there already, and the commit still has to be made."""
+    play = unanswered(PUT, Compare("a", 5))
+    again = play.answer((Record("a", b"new", 5),))
+    assert isinstance(again, Commit)
+    play.answer(Committed(Fate.DONE, {"a": 6}))
+    assert play.result == {"a": 6}
+
+
+def test_unanswered_commit_of_a_shared_hold_is_unknown_and_dead() -> None:
+    """What stands there may be a co-holder's: the caller has to decide."""
+    play = Play(commit(PUT), dataclasses.replace(TICKET, mode=Mode.SEAT))
+    assert isinstance(play.answer(LOST), Touch)
+    with pytest.raises(StoreUnavailable, match="may or may not") as told:
+        play.answer(touched())
+    assert told.value.happened == "unknown"
+
+
+def test_comparison_that_fails_on_the_second_try_is_unknown() -> None:
+    """The first one may have been what changed it, and somebody else may have changed it again."""
+    play = unanswered(PUT, Compare("a", 5))
+    play.answer((Record("a", b"somebody's", 6),))
+    with pytest.raises(StoreUnavailable, match="unknown"):
+        play.answer(Committed(Fate.DIFFERS))
+
+
+def test_comparison_that_fails_at_once_wrote_nothing() -> None:
+    """No doubt about it."""
+    play = Play(commit(PUT, Compare("a", 5)))
+    with pytest.raises(CompareFailed, match="'a' at version 5") as told:
+        play.answer(Committed(Fate.DIFFERS))
+    assert told.value.happened == "no"
+
+
+def test_amended_ticket_is_followed() -> None:
+    """Not a loss, and not this commit's doing: once more, tied to the ticket as it is."""
+    play = Play(commit(PUT))
+    again = play.answer(Committed(Fate.AMENDED, ticket=touched(30)))
+    assert isinstance(again, Commit)
+    assert again.ticket.version == 30
+
+
+def test_gone_ticket_names_both_tokens() -> None:
+    """Who stands first now is asked once."""
+    play = Play(commit(PUT))
+    survey = play.answer(Committed(Fate.GONE))
+    assert isinstance(survey, Survey)
+    with pytest.raises(StaleToken, match=r"33 .* 34") as refused:
+        play.answer(Line("ledger", (Ticket("ledger", "u" * 20, "k", token=34),), 50))
+    assert (refused.value.offered, refused.value.seen) == ("0.33@ns/ledger", "0.34@ns/ledger")
+
+
+@pytest.mark.parametrize("answer", [Line("ledger", (), 50), LOST, LeaseLost("gone")])
+def test_gone_ticket_without_a_known_successor_is_stale_all_the_same(answer: Any) -> None:
+    """That it is stale matters more than who is not."""
+    play = Play(commit(PUT))
+    play.answer(Committed(Fate.GONE))
+    with pytest.raises(StaleToken) as refused:
+        play.answer(answer)
+    assert refused.value.seen == ""
+
+
+@pytest.mark.parametrize("when", ["touching", "reading", "again"])
+def test_ticket_that_is_gone_after_an_unanswered_commit_leaves_its_fate_unknown(when: str) -> None:
+    """Nothing-was-written would be a guess."""
+    play = Play(commit(PUT))
+    play.answer(LOST)
+    if when == "touching":
+        play.answer(None)
+    else:
+        play.answer(touched())
+        play.answer(None if when == "reading" else (None,))
+        if when == "again":
+            play.answer(Committed(Fate.GONE))
+    assert isinstance(play.step, Survey)
+    with pytest.raises(LeaseLost, match="unknown") as told:
+        play.answer(Line("ledger", (), 50))
+    assert told.value.happened == "unknown"
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt(), LeaseLost("told by the lease")])
+def test_interrupted_commit_is_settled_by_the_next_call(how: BaseException) -> None:
+    """Whatever comes next begins by touching the ticket; and only once."""
+    play = Play(commit(PUT))
+    with pytest.raises(type(how)):
+        play.answer(how)
+    following = Play(lambda keys: keys.read(["a"], UNTIL), keys=play.keys)
+    assert isinstance(following.step, Touch)
+    assert isinstance(following.answer(touched()), Read)
+    following.answer((None,))
+    assert following.result == (None,)
+    assert isinstance(Play(commit(PUT), keys=play.keys).step, Commit)
+
+
+def test_touch_that_goes_unanswered_leaves_the_doubt_to_the_next_call() -> None:
+    """It is never forgotten."""
+    play = Play(commit(PUT))
+    play.answer(LOST)
+    with pytest.raises(StoreUnavailable):
+        play.answer(StoreUnavailable("no answer to the touch either"))
+    assert isinstance(Play(commit(PUT), keys=play.keys).step, Touch)
+
+
+def test_refusal_leaves_no_doubt() -> None:
+    """The store said no: there is nothing to settle."""
+    from holdfast.errors import StoreRefused
+
+    play = Play(commit(PUT))
+    with pytest.raises(StoreRefused):
+        play.answer(StoreRefused("quota"))
+    assert isinstance(Play(commit(PUT), keys=play.keys).step, Commit)
+
+
+def test_ticket_of_unknown_version_is_touched_first() -> None:
+    """A commit that is tied to nothing could be carried out at any later time."""
+    play = Play(commit(PUT), dataclasses.replace(TICKET, version=None))
+    assert isinstance(play.step, Touch)
+    following = play.answer(touched(3))
+    assert isinstance(following, Commit)
+    assert following.ticket.version == 3
