@@ -31,6 +31,7 @@ class Keys:
     def __init__(self, lease: Lease, ticket: Ticket, fence: Callable[[], Fence], namespace: str) -> None:
         self._lease = lease
         self._ticket = ticket  # as last seen: its version is what a commit is tied to
+        self._shared = ticket.mode is not Mode.EXCLUSIVE
         self._fence = fence
         self._namespace = namespace
         self._doubted: int | None = None  # the version to which a commit of unknown fate was tied
@@ -103,7 +104,7 @@ class Keys:
         unanswered: StoreUnavailable,
     ) -> Steps[dict[str, int] | None]:
         """The versions where the unanswered commit was carried out; None where it was not, and never will be."""
-        if self._ticket.mode is not Mode.EXCLUSIVE:
+        if self._shared:
             raise StoreUnavailable(
                 "the commit may or may not have been carried out (it will not be from here on), and what stands there "
                 "may be a co-holder's: read, and decide"
