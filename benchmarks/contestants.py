@@ -80,14 +80,14 @@ def two_bare_transactions(servers: Servers, stack: ExitStack) -> Block:
 
     def cycle() -> None:
         until = client._house.request_until()
-        _require(backend._wire.txn(put, until).succeeded and backend._wire.txn(delete, until).succeeded)
+        require(backend._wire.txn(put, until).succeeded and backend._wire.txn(delete, until).succeeded)
 
     return blocking(cycle)
 
 
 def create_and_delete(servers: Servers, stack: ExitStack) -> Block:
     """The floor under any lock on ZooKeeper: an ephemeral sequential node comes and goes, through kazoo."""
-    client = _kazoo(servers, stack)
+    client = kazoo_client(servers, stack)
     client.ensure_path("/bare")
     return blocking(lambda: client.delete(client.create("/bare/node-", b"", ephemeral=True, sequence=True)))
 
@@ -110,16 +110,16 @@ def tooz_zookeeper(servers: Servers, stack: ExitStack) -> Block:
 
 
 def kazoo_lock(servers: Servers, stack: ExitStack) -> Block:
-    return _old_style(_kazoo(servers, stack).Lock("/kazoo/lock"))
+    return _old_style(kazoo_client(servers, stack).Lock("/kazoo/lock"))
 
 
 def kazoo_semaphore(servers: Servers, stack: ExitStack) -> Block:
-    return _old_style(_kazoo(servers, stack).Semaphore("/kazoo/semaphore", max_leases=3))
+    return _old_style(kazoo_client(servers, stack).Semaphore("/kazoo/semaphore", max_leases=3))
 
 
 def _old_style(lock: OldStyleLock) -> Block:
     def cycle() -> None:
-        _require(lock.acquire())
+        require(lock.acquire())
         lock.release()
 
     return blocking(cycle)
@@ -134,7 +134,7 @@ def _tooz(url: str, stack: ExitStack) -> Block:
     return _old_style(coordinator.get_lock(b"tooz"))
 
 
-def _kazoo(servers: Servers, stack: ExitStack) -> Any:  # Any: kazoo has no types
+def kazoo_client(servers: Servers, stack: ExitStack) -> Any:  # Any: kazoo has no types
     from kazoo.client import KazooClient
 
     client = KazooClient(servers.zookeeper.endpoints[0])
@@ -144,9 +144,10 @@ def _kazoo(servers: Servers, stack: ExitStack) -> Any:  # Any: kazoo has no type
     return client
 
 
-def _require(acquired: object) -> None:
-    if not acquired:
-        raise RuntimeError("an uncontended lock was not acquired: what was timed is not a cycle")
+def require(done: object) -> None:
+    """What is timed must have been done: an uncontended lock was acquired, a row was written."""
+    if not done:
+        raise RuntimeError("it was not acquired or not written: what was timed is not a cycle")
 
 
 LOCK: Final = "holdfast lock"

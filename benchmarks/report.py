@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.contestants import BARE, LOCK, LOCK_ASYNCIO
+from benchmarks.guards import Costs
 from benchmarks.imports import Imports
 from benchmarks.measure import Results, Spread
 from benchmarks.scale import CYCLES, FEW, MANY, Counts, HandOvers
@@ -22,7 +23,15 @@ _PEER_FLOORS: Final = (("etcd", "tooz etcd lock", 0.5), ("etcd", "etcd3gw Lock",
 
 @dataclass(frozen=True)
 class Findings:
-    """All that was measured. Keys are stores; those of `hand_overs` are store and recipe."""
+    """All that was measured, as far as it was asked for."""
+
+    locks: Locks | None
+    guards: Sequence[Costs]
+
+
+@dataclass(frozen=True)
+class Locks:
+    """What was measured of the locks. Keys are stores; those of `hand_overs` are store and recipe."""
 
     cycles: Mapping[str, Results]
     counted: Mapping[str, Mapping[str, Counts]]
@@ -41,11 +50,14 @@ class Floor:
 
 
 def floors(found: Findings) -> list[Floor]:
-    """Every floor, kept or not."""
-    return [*_against_peers(found), _one_transaction_each(found), *_at_scale(found), _lean_import(found)]
+    """Every floor, kept or not. The locks have them: what a guard may cost is for its resource to say."""
+    locks = found.locks
+    if locks is None:
+        return []
+    return [*_against_peers(locks), _one_transaction_each(locks), *_at_scale(locks), _lean_import(locks)]
 
 
-def _against_peers(found: Findings) -> Iterator[Floor]:
+def _against_peers(found: Locks) -> Iterator[Floor]:
     """The peers block, so the blocking face is measured against them, and the asyncio face against it."""
     for store, peer, most in _PEER_FLOORS:
         yield _cycle_floor(found, store, LOCK, peer, most)
@@ -53,19 +65,19 @@ def _against_peers(found: Findings) -> Iterator[Floor]:
         yield _cycle_floor(found, store, LOCK_ASYNCIO, LOCK, _ASYNCIO_FLOOR)
 
 
-def _cycle_floor(found: Findings, store: str, who: str, against: str, most: float) -> Floor:
+def _cycle_floor(found: Locks, store: str, who: str, against: str, most: float) -> Floor:
     ratio = found.cycles[store].ratio(who, against)
     promise = f"{_STORE_NAMES[store]}: cycle of {who} / {against}"
     return Floor(promise, f"≤ {most}", _spread(ratio, digits=3), ratio.median <= most)
 
 
-def _one_transaction_each(found: Findings) -> Floor:
+def _one_transaction_each(found: Locks) -> Floor:
     counts = found.counted["etcd"][LOCK]
     exactly = counts.transactions == 2.0
     return Floor("etcd: one transaction to acquire, one to release", "= 2", f"{counts.transactions:g}", exactly)
 
 
-def _at_scale(found: Findings) -> Iterator[Floor]:
+def _at_scale(found: Locks) -> Iterator[Floor]:
     for (store, recipe), by_waiters in found.hand_overs.items():
         few, many = by_waiters[FEW], by_waiters[MANY]
         ratio = many.work.all / few.work.all
@@ -78,25 +90,33 @@ def _at_scale(found: Findings) -> Iterator[Floor]:
     yield Floor("first come, first served", "always", "always" if in_order else "not always", in_order)
 
 
-def _lean_import(found: Findings) -> Floor:
+def _lean_import(found: Locks) -> Floor:
     clients = found.imports.store_clients
     return Floor("`import holdfast` imports a store's client", "none", ", ".join(clients) or "none", not clients)
 
 
 def as_markdown(found: Findings, about: Sequence[str]) -> str:
     """The whole report."""
-    sections = [
-        _section("Benchmarks", [f"- {line}" for line in about]),
+    sections = [_section("Benchmarks", [f"- {line}" for line in about])]
+    if found.locks is not None:
+        sections += _of_locks(found.locks)
+    if found.guards:
+        sections.append(_section("What a guard costs", _guards(found.guards)))
+    if held := floors(found):
+        sections.append(_section("Floors", _floors(held)))
+    return "\n".join(sections)
+
+
+def _of_locks(found: Locks) -> list[str]:
+    return [
         *(_section(f"Uncontended cycle on {_STORE_NAMES[store]}", _cycles(found, store)) for store in found.cycles),
         _section(f"What the server counts per cycle ({CYCLES} cycles)", _counted(found)),
         _section("What the server counts per hand-over", _hand_overs(found)),
         _section("Import", [_import(found.imports)]),
-        _section("Floors", _floors(found)),
     ]
-    return "\n".join(sections)
 
 
-def _cycles(found: Findings, store: str) -> list[str]:
+def _cycles(found: Locks, store: str) -> list[str]:
     """Ratios first; the times are for orientation, of this machine in this minute."""
     results, bare = found.cycles[store], BARE[store]
     peers = [peer for of, peer, _ in _PEER_FLOORS if of == store]
@@ -113,7 +133,7 @@ def _cycles(found: Findings, store: str) -> list[str]:
     return _table(("acquire + release", "/ bare", *(f"/ {peer}" for peer in peers), "median ms", "p99 ms"), rows)
 
 
-def _counted(found: Findings) -> list[str]:
+def _counted(found: Locks) -> list[str]:
     rows = [
         (_STORE_NAMES[store], name, f"{c.transactions:g}", f"{c.other_requests:g}", f"{c.watch_messages:g}")
         for store, counts in found.counted.items()
@@ -122,7 +142,7 @@ def _counted(found: Findings) -> list[str]:
     return _table(("store", "recipe", "transactions", "other requests", "watch messages"), rows)
 
 
-def _hand_overs(found: Findings) -> list[str]:
+def _hand_overs(found: Locks) -> list[str]:
     rows = [
         (
             _STORE_NAMES[store],
@@ -147,8 +167,24 @@ def _import(imports: Imports) -> str:
     return f"`import holdfast` / `import kazoo.client`: {ratio} ({milliseconds:.0f} ms); it imports {loaded}."
 
 
-def _floors(found: Findings) -> list[str]:
-    rows = [(f.promise, f.wanted, f.found, "pass" if f.kept else "**FAIL**") for f in floors(found)]
+def _guards(guards: Sequence[Costs]) -> list[str]:
+    """As ratios, and the bare operation's time for orientation: twice of little is little."""
+    rows = [
+        (
+            costs.resource,
+            guarded,
+            bare,
+            _spread(costs.results.ratio(guarded, bare)),
+            f"{costs.results.median(bare) * 1000:.3f}",
+        )
+        for costs in guards
+        for guarded, bare in costs.pairs
+    ]
+    return _table(("resource", "guarded", "bare", "guarded / bare", "bare median ms"), rows)
+
+
+def _floors(floors: Sequence[Floor]) -> list[str]:
+    rows = [(f.promise, f.wanted, f.found, "pass" if f.kept else "**FAIL**") for f in floors]
     return _table(("floor", "wanted", "measured", ""), rows)
 
 

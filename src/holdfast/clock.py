@@ -140,11 +140,10 @@ class VirtualClock:
         return self._now
 
     def wait(self, signal: Signal, until: float | None) -> bool:
-        wake = threading.Event()
+        wake = Signal()  # no Event: a signal handler that closes the client may come while one holds its own lock
         signal.add_callback(wake.set)
         timer = None if until is None else self.schedule(until, wake.set)
-        # No end of its own: in virtual time the test that advances the clock is the end.
-        wake.wait()
+        wake.wait(None)  # no end of its own: in virtual time the test that advances the clock is the end
         if timer is not None:
             timer.cancel()
         return signal.is_set()

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast import checks
 from holdfast.backends import open_backend
@@ -21,7 +21,7 @@ from holdfast.events import Hub
 from holdfast.forks import generation, refuse_child
 from holdfast.helpers import Helpers
 from holdfast.hold import Holding
-from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings
+from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings, Workers
 from holdfast.limits import LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
 from holdfast.names import encode
 from holdfast.options import Options
@@ -33,16 +33,26 @@ HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
 _log = logging.getLogger("holdfast")
 
 
-class House:
-    """What one client is made of. Thread-safe."""
+class Crew(Workers, Protocol):
+    """Workers that can be sent home; `Helpers` are such."""
 
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def close(self, seconds: float) -> None:
+        """Take no more work, finish what was taken, wait for that at most `seconds`."""
+
+
+class House:
+    """What one client is made of. Thread-safe.
+
+    `helpers` makes its background threads from a name and their number; a simulation passes queues of its own.
+    """
+
+    def __init__(self, options: Options, clock: Clock, *, helpers: Callable[[str, int], Crew] = Helpers) -> None:
         self.options = options
         self.clock = clock
         self.hub = Hub(clock.now)
         self.request_seconds = options.timeout
-        self.workers = Helpers("holdfast-worker", WORKERS_MAX)
-        self._callbacks = Helpers("holdfast-callback", 1)
+        self.workers = helpers("holdfast-worker", WORKERS_MAX)
+        self._callbacks = helpers("holdfast-callback", 1)
         self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.workers))
         self._born = generation()
         self._guard = threading.RLock()  # guards _leases

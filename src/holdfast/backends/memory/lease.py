@@ -158,11 +158,11 @@ class MemoryLease:
         return persist(lambda: self._ask_once(operation, request), until, self._clock)
 
     def _ask_once(self, operation: str, request: Callable[[], Outcome]) -> Outcome:
-        self._faults.before(operation)
-        self._store.requests[operation] += 1
-        outcome = request()
-        self._faults.after(operation)
-        return outcome
+        def carried_out() -> Outcome:
+            self._store.requests[operation] += 1
+            return request()
+
+        return self._faults.carry(operation, carried_out)
 
     def _grant(self, until: float) -> None:
         with self._guard:
@@ -194,9 +194,7 @@ class MemoryLease:
             return
         sent = self._clock.now()
         try:
-            self._faults.before("renew")
-            alive = self._store.keep_alive(self.id)
-            self._faults.after("renew")
+            alive = self._faults.carry("renew", lambda: self._store.keep_alive(self.id))
         except StoreUnavailable:
             self._beat_later()
             return

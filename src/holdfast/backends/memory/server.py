@@ -9,17 +9,24 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.lease import Committed, Compare, Delete, Entry, Fate, Line, Put, Record, Ticket
 from holdfast.signals import Signal
 
+Outcome = TypeVar("Outcome")
+
 
 class MemoryFaults:
-    """What goes wrong between one client and its memory store, on demand. Operations are the verbs' names."""
+    """What goes wrong between one client and its memory store, on demand. Operations are the verbs' names.
+
+    Everything that passes between the two passes through `carry` and `tell`: a simulation that puts its own
+    object in the place of a backend's `faults` may let time go by there, and carry a request out late.
+    """
 
     def __init__(self) -> None:
         self._lost_requests: Counter[str] = Counter()
@@ -34,6 +41,17 @@ class MemoryFaults:
     def lose_answer(self, operation: str, times: int = 1) -> None:
         """The next `times` requests of this kind are carried out, and their answers lost."""
         self._lost_answers[operation] += times
+
+    def carry(self, operation: str, request: Callable[[], Outcome]) -> Outcome:
+        """One exchange: the request on its way, carried out, and its answer on the way back."""
+        self.before(operation)
+        outcome = request()
+        self.after(operation)
+        return outcome
+
+    def tell(self, signal: Signal) -> None:
+        """Tell of a change that `signal` was watching for."""
+        signal.set()
 
     def before(self, operation: str) -> None:
         """Raise where the request is lost on its way."""
@@ -244,7 +262,7 @@ class MemoryStore:
                 continue
             if watch.ids is None or (ticket_id in watch.ids and not arrived and (watch.amendments or not amended)):
                 self.requests["event"] += 1
-                watch.signal.set()
+                watch.faults.tell(watch.signal)
 
     def _come_back(self, lease_id: str) -> None:
         """A timer per lease, moved on as the lease is kept alive."""
