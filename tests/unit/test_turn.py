@@ -600,8 +600,8 @@ def test_arun_takes_turns_without_a_thread_while_waiting(world: World) -> None:
         workers = [t for t in threading.enumerate() if t.name.startswith("holdfast-worker")]
         assert len(workers) <= 4
         await first.release()
-        for task in waiting:
-            await (await task).release()
+        for turn in asyncio.as_completed(waiting):  # in the line's order: four workers entered them
+            await (await turn).release()
         await client.close()
 
     asyncio.run(main())
