@@ -29,8 +29,7 @@ Importing this package imports no store's client; the first `connect` of a kind 
 
 import typing
 
-from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, Store, connect
-from holdfast.context import assert_held
+from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, Store, assert_held, connect
 from holdfast.errors import (
     AcquireTimeout,
     AuthenticationFailed,

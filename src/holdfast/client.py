@@ -34,6 +34,16 @@ def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: A
     return Client(House(parse(url, options), clock))
 
 
+def assert_held(name: str, *, client: Client | None = None) -> Hold:
+    """The hold of `name` that was entered around this call, proven at this moment, without asking anybody.
+
+    For code that must not run without it: `hold = assert_held("ledger")`. It looks for the name, so give `client`
+    where several clients use one; a seat or the reading side of an rwlock counts as well (`hold.fence.shared` tells).
+    Raises NotHeld where none was entered here with `with`, LeaseLost where it can't be proven any longer.
+    """
+    return context.held_here(name, Hold, None if client is None else client._house)
+
+
 class Client:
     """One program's connection to one store. Thread-safe; make one and share it.
 
@@ -47,7 +57,8 @@ class Client:
         """A lock: one holder at a time. Raises InvalidName, InvalidOption.
 
         With `lock_delay` the next holder waits that many seconds longer after a holder that crashed or was
-        lost, for resources that can check no token; a clean release frees at once.
+        lost, for resources that can check no token; a clean release frees at once. A waiter that crashed counts
+        like a holder: from outside nobody can tell.
         """
         return Lock(self._house, lock.lock(*self._house.who(name, ttl), lock_delay))
 

@@ -8,10 +8,12 @@ or lost meanwhile is not held.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TypeVar
 
 from holdfast.errors import NotHeld
-from holdfast.hold import Holding, HoldState
+from holdfast.hold import Holding, HoldState, House
 
+HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
 _entered: ContextVar[tuple[Holding, ...]] = ContextVar("holdfast_entered", default=())
 
 
@@ -25,20 +27,27 @@ def leave(hold: Holding) -> None:
     _entered.set(tuple(other for other in _entered.get() if other is not hold))
 
 
-def assert_held(name: str) -> Holding:
-    """The hold of `name` that was entered around this call, proven at this moment.
-
-    For code that must not run without it: `ledger = assert_held("ledger"); write(fence=ledger.fence)`. Asks
-    nobody. Raises NotHeld where none was entered here, LeaseLost where it can't be proven any longer.
-    """
-    found = [hold for hold in _entered.get() if hold.resource == name]
+def held_here(name: str, kind: type[HoldOfFace], house: House | None) -> HoldOfFace:
+    """The innermost living hold of `name` that was entered here, proven at this moment. Raises NotHeld, LeaseLost."""
+    found = [
+        hold
+        for hold in _entered.get()
+        if isinstance(hold, kind) and hold.resource == name and (house is None or hold._house is house)
+    ]
     if not found:
-        known = ", ".join(sorted({repr(hold.resource) for hold in _entered.get()})) or "nothing"
-        raise NotHeld(
-            f"{name!r} is not held here; {known} is. Enter it with `with` around this call, in this task, or in this "
-            "thread (a new thread inherits no holds)"
-        )
+        raise NotHeld(_not_held(name, kind))
     living = [hold for hold in found if hold.state in (HoldState.HELD, HoldState.SUSPECT)]
     hold = (living or found)[-1]
     hold.check()
     return hold
+
+
+def _not_held(name: str, kind: type[Holding]) -> str:
+    others = [hold for hold in _entered.get() if not isinstance(hold, kind)]
+    if any(hold.resource == name for hold in others):
+        return f"{name!r} is held here by the other face: use the `assert_held` of holdfast.aio for `async with`"
+    known = ", ".join(sorted({repr(hold.resource) for hold in _entered.get()})) or "nothing"
+    return (
+        f"{name!r} is not held here; {known} is. Enter it with `with` around this call, in this task, or in this "
+        "thread (a new thread inherits no holds)"
+    )

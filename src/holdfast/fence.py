@@ -10,7 +10,9 @@ may repeat: every fence of a higher incarnation is younger than all of a lower o
 Why the ids. Seats of a semaphore and readers are held together, under different tokens: "refuse what is below the
 highest token" would refuse lawful co-holders. But a line admits its tickets in order, so whoever is held together
 with me and was admitted before me stands ahead of me at that moment. Their ids travel with my fence; a guard that
-has seen it knows which of the older ones still counted then, and refuses all others. For a lock there is nobody
+has seen it knows which of the older ones still counted then, and refuses all others. So a dead seat is refused from the
+moment at which a holder that took its place has claimed: that one stands behind all who were admitted beside the dead
+one. (One admitted beside it, whose fence still names it, may let it in again until then.) For a lock there is nobody
 ahead, and the rule is the plain one.
 """
 
@@ -124,7 +126,7 @@ def admit(seen: Fence | None, offered: Fence) -> Fence:
 def stale(seen: Fence | None, offered: Fence) -> StaleToken:
     """The error for `offered`, in the words that every guard uses."""
     if seen is None:
-        told = "its ticket is gone from the store, and nobody holds the line now"
+        told = "its ticket is gone from the store"
     elif seen.incarnation != offered.incarnation:
         told = (
             f"incarnation {seen.incarnation} (token {seen.token}) was seen, and this is of incarnation "

@@ -1,20 +1,23 @@
 """The guard in the store itself: the user's own keys, read and written only while one ticket stands.
 
-No window is left: the store decides, in the same transaction that writes. A commit is sent once. When its answer is
-lost, three things are true and dealt with, in this order:
+No window is left: the store decides, in the same transaction that writes. Commits of one hold go one at a time, each
+sent once. When the answer of one is lost, it may have been carried out, and it may still be, at any later time:
 
-* It may still be carried out, at any later time. So the ticket is touched, which moves it on from the version that
-  the commit was tied to: after that it has been carried out, or never will be.
-* It may have been carried out. Under an exclusive hold nobody else writes these keys, so what stands there tells;
-  where the hold is shared it does not, and the caller hears that the fate is unknown.
-* It was not: then it is sent again.
+* First the ticket is touched, which moves it on from the version that the commit was tied to. After that the commit
+  has been carried out or never will be.
+* Under an exclusive hold nobody else writes these keys, so the same commit may be sent again: where it succeeds, what
+  was asked for stands, whether the first try did it or not. Where a comparison fails now, the first try may have been
+  what changed the key; that is not guessed, the caller hears that the fate is unknown.
+* Where the hold is shared the second try could undo what a co-holder wrote upon the first: unknown, too.
 
-A caller that is interrupted or runs out of time leaves the first of these to the hold's next exchange.
+A caller that is interrupted or runs out of time leaves the touching to the hold's next exchange.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from holdfast import checks
 from holdfast.errors import CompareFailed, HoldfastError, InvalidOption, LeaseLost, StaleToken, StoreUnavailable
@@ -22,29 +25,45 @@ from holdfast.fence import Fence, stale
 from holdfast.lease import Committed, Compare, Delete, Fate, Lease, Line, Mode, Put, Record, Ticket
 from holdfast.limits import COMMIT_BYTES_MAX, COMMIT_KEYS_MAX
 from holdfast.names import checked_key
-from holdfast.turn import Commit, Read, Steps, Survey, Touch
+from holdfast.signals import Signal
+from holdfast.turn import Await, Commit, Read, Steps, Survey, Touch
+
+Outcome = TypeVar("Outcome")
 
 
 class Keys:
-    """The user's keys, as far as one hold may touch them. Its generators are driven by the faces."""
+    """The user's keys, as far as one hold may touch them. Its generators are driven by the faces, from any thread."""
 
     def __init__(self, lease: Lease, ticket: Ticket, fence: Callable[[], Fence], namespace: str) -> None:
         self._lease = lease
-        self._ticket = ticket  # as last seen: its version is what a commit is tied to
         self._shared = ticket.mode is not Mode.EXCLUSIVE
         self._fence = fence
         self._namespace = namespace
+        self._guard = threading.RLock()  # guards _busy and _waiting; a signal handler may re-enter
+        self._busy = False
+        self._waiting: list[Signal] = []
+        # These belong to whoever has made it busy.
+        self._ticket = ticket  # as last seen: its version is what a commit is tied to
         self._doubted: int | None = None  # the version to which a commit of unknown fate was tied
 
     def read(self, keys: Sequence[str], until: float) -> Steps[tuple[Record | None, ...]]:
         """What stands at `keys`, or None for each that is not there. Raises StaleToken, StoreError."""
         checked = tuple(checked_key(key, self._namespace) for key in keys)
-        yield from self._settle(until)
-        return (yield from self._read(checked, until))
+        if self._doubted is not None:
+            yield from self._alone(self._settle(until), until)
+        found: tuple[Record | None, ...] | None = yield Read(self._lease, self._ticket, checked, until)
+        if found is None:
+            raise (yield from self._stale(until))
+        return found
 
     def commit(self, operations: Sequence[Put | Delete | Compare], until: float) -> Steps[dict[str, int]]:
         """Write all or nothing; the versions of what was put. Raises StaleToken, CompareFailed, StoreError."""
         compares, writes = _sorted_out(operations, self._namespace)
+        return (yield from self._alone(self._committed(compares, writes, until), until))
+
+    def _committed(
+        self, compares: tuple[Compare, ...], writes: tuple[Put | Delete, ...], until: float
+    ) -> Steps[dict[str, int]]:
         yield from self._settle(until)
         unanswered: StoreUnavailable | None = None
         try:
@@ -54,22 +73,21 @@ class Keys:
                 except StoreUnavailable as error:
                     unanswered = error
                     yield from self._settle(until)
-                    versions = yield from self._what_stands(compares, writes, until, unanswered)
-                    if versions is not None:
-                        return versions
-                else:
-                    if done.fate is Fate.DONE:
-                        return dict(done.versions)
-                    if done.fate is Fate.DIFFERS:
-                        raise _differs(compares, unanswered)
-                    # amended meanwhile, which was not this commit's doing: once more, tied to the ticket as it is
-        except StaleToken as error:
-            if unanswered is None:
+                    if self._shared:
+                        raise _MayBeDone(
+                            "the commit may or may not have been carried out (it will not be from here on), and a "
+                            "second try could undo what a co-holder wrote upon it: read, and decide"
+                        ) from error
+                    continue
+                if done.fate is Fate.DONE:
+                    return dict(done.versions)
+                if done.fate is Fate.DIFFERS:
+                    raise _differs(compares)
+                # amended meanwhile, which was not this commit's doing: once more, tied to the ticket as it is
+        except HoldfastError as error:
+            if unanswered is None or isinstance(error, _MayBeDone):
                 raise
-            raise LeaseLost(
-                f"a commit under {self._ticket.resource!r} went unanswered, and then the ticket was gone: whether it "
-                "was carried out before that is unknown. Acquire again, read, and decide."
-            ) from error
+            raise self._unknown(error) from error
 
     def _commit(
         self, compares: tuple[Compare, ...], writes: tuple[Put | Delete, ...], until: float
@@ -96,34 +114,30 @@ class Keys:
             self._ticket = touched
         self._doubted = None
 
-    def _what_stands(
-        self,
-        compares: tuple[Compare, ...],
-        writes: tuple[Put | Delete, ...],
-        until: float,
-        unanswered: StoreUnavailable,
-    ) -> Steps[dict[str, int] | None]:
-        """The versions where the unanswered commit was carried out; None where it was not, and never will be."""
-        if self._shared:
-            raise StoreUnavailable(
-                "the commit may or may not have been carried out (it will not be from here on), and what stands there "
-                "may be a co-holder's: read, and decide"
-            ) from unanswered
-        found = yield from self._read(tuple(write.key for write in writes), until)
-        required = {compare.key: compare.version for compare in compares}
-        for write, record in zip(writes, found, strict=True):
-            wanted = write.value if isinstance(write, Put) else None
-            if (None if record is None else record.value) != wanted:
-                return None
-            if record is not None and record.version == required.get(write.key):
-                return None
-        return {record.key: record.version for record in found if record is not None}
+    def _alone(self, steps: Steps[Outcome], until: float) -> Steps[Outcome]:
+        """Carry out `steps` while nobody else does, of all the threads and tasks that use this hold."""
+        while not self._take():
+            signal = Signal()
+            with self._guard:
+                self._waiting.append(signal)
+            if self._busy and not (yield Await(signal, until)):
+                raise StoreUnavailable("another commit under this hold went on for too long; this one was not sent")
+        try:
+            return (yield from steps)
+        finally:
+            self._give_back()
 
-    def _read(self, keys: tuple[str, ...], until: float) -> Steps[tuple[Record | None, ...]]:
-        found: tuple[Record | None, ...] | None = yield Read(self._lease, self._ticket, keys, until)
-        if found is None:
-            raise (yield from self._stale(until))
-        return found
+    def _take(self) -> bool:
+        with self._guard:
+            taken, self._busy = not self._busy, True
+            return taken
+
+    def _give_back(self) -> None:
+        with self._guard:
+            self._busy = False
+            waiting, self._waiting = self._waiting, []
+        for signal in waiting:
+            signal.set()
 
     def _stale(self, until: float) -> Steps[StaleToken]:
         """The error that names both tokens, as far as the line tells who came after us."""
@@ -132,9 +146,21 @@ class Keys:
             line: Line = yield Survey(self._lease, self._ticket.resource, until, front=1)
         except HoldfastError:
             return stale(None, mine)  # that we are stale matters more than who is not
-        if not line.tickets or line.tickets[0].token is None:
-            return stale(None, mine)
-        return stale(Fence(mine.line, line.tickets[0].token, mine.incarnation), mine)
+        first = line.tickets[0].token if line.tickets else None
+        younger = first is not None and first > mine.token  # the front of a shared line may be older than we are
+        return stale(Fence(mine.line, first, mine.incarnation) if first and younger else None, mine)
+
+    def _unknown(self, error: HoldfastError) -> HoldfastError:
+        """What became of a commit that went unanswered is not what came of looking for it."""
+        told = (
+            f"a commit under {self._ticket.resource!r} went unanswered. Whether it was carried out (or will be "
+            f"before this hold's next exchange) is unknown: read, and decide. Asking further came to: {error}"
+        )
+        return LeaseLost(told) if isinstance(error, (StaleToken, LeaseLost)) else StoreUnavailable(told)
+
+
+class _MayBeDone(StoreUnavailable):
+    """A commit went unanswered, and the second try that would settle it must not be made."""
 
 
 def compared(key: str, version: int | None) -> tuple[Compare, ...]:
@@ -155,7 +181,7 @@ def _sorted_out(
     for several in ([c.key for c in compares], [w.key for w in writes]):
         for key in several:
             checked_key(key, namespace)
-        if len(set(several)) < len(several):
+        if len({key.removeprefix("/") for key in several}) < len(several):  # one node, on ZooKeeper
             raise InvalidOption("a commit may name each key once in its writes and once in its comparisons")
     if len(operations) > COMMIT_KEYS_MAX:
         raise InvalidOption(f"a commit may have at most {COMMIT_KEYS_MAX} parts, this one has {len(operations)}")
@@ -182,11 +208,6 @@ def _check_versions(compares: tuple[Compare, ...], put: set[str]) -> None:
             raise InvalidOption(f"version 0 says that {compare.key!r} is new; the same commit has to put it")
 
 
-def _differs(compares: tuple[Compare, ...], unanswered: StoreUnavailable | None) -> HoldfastError:
+def _differs(compares: tuple[Compare, ...]) -> CompareFailed:
     told = ", ".join(f"{compare.key!r} at version {compare.version}" for compare in compares)
-    if unanswered is not None:
-        return StoreUnavailable(
-            f"an unanswered commit was tried again and did not find {told}: somebody else writes there. Whether the "
-            "first try was carried out is unknown; read, and decide"
-        )
     return CompareFailed(f"the commit was to find {told}, and did not. Nothing was written; read again.")

@@ -137,7 +137,7 @@ class Record:
     key: str
     value: bytes
     version: int
-    """Another one after every change; never 0. Compare it for equality only, with `Compare` or `version=`."""
+    """Another one after every change, also after the key was deleted and put again; never 0. Only equality counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ def deep_down() -> int:
     return assert_held("ledger").token
 
 
+def deep_down_async() -> int:
+    return holdfast.aio.assert_held("ledger").token
+
+
 def test_entered_hold_is_found_deep_in_the_call_tree(client: holdfast.Client) -> None:
     """Without passing it along, and only within its block."""
     with client.lock("ledger") as hold:
@@ -133,7 +137,7 @@ def test_tasks_inherit_what_is_held_and_no_more() -> None:
     """A task started within the block sees the hold, one started before does not, and not beyond the block."""
 
     async def deep() -> int:
-        return deep_down()
+        return deep_down_async()
 
     async def main() -> None:
         client = holdfast.aio.connect("memory://context-aio", ttl=TTL)
@@ -142,31 +146,54 @@ def test_tasks_inherit_what_is_held_and_no_more() -> None:
         async def outsider() -> None:
             await gate.wait()
             with pytest.raises(NotHeld):
-                deep_down()
+                deep_down_async()
             seen.set()
 
         async def lingering() -> None:
             await seen.wait()
             await released.wait()
             with pytest.raises(LeaseLost):
-                deep_down()
+                deep_down_async()
 
         released = asyncio.Event()
         early = asyncio.create_task(outsider())
         async with client.lock("ledger") as hold:
             assert await deep() == hold.token
             assert await asyncio.create_task(deep()) == hold.token
-            assert await asyncio.to_thread(deep_down) == hold.token
+            assert await asyncio.to_thread(deep_down_async) == hold.token
             late = asyncio.create_task(lingering())
             gate.set()
             await early
         released.set()
         await late
         with pytest.raises(NotHeld):
-            deep_down()
+            deep_down_async()
         await client.close()
 
     asyncio.run(main())
+
+
+def test_each_face_finds_its_own_holds_and_names_the_other() -> None:
+    """What is returned can be used: a blocking hold's methods block, the other's are awaited."""
+
+    async def main() -> None:
+        async with holdfast.aio.connect("memory://context-faces") as client, client.lock("ledger") as hold:
+            assert holdfast.aio.assert_held("ledger") is hold
+            with pytest.raises(NotHeld, match=r"holdfast\.aio"):
+                assert_held("ledger")
+
+    asyncio.run(main())
+
+
+def test_client_tells_which_of_several_stores_is_meant(client: holdfast.Client) -> None:
+    """The name alone says nothing of the store."""
+    with holdfast.connect("memory://another") as other, client.lock("ledger") as hold:
+        assert assert_held("ledger", client=client) is hold
+        with pytest.raises(NotHeld):
+            assert_held("ledger", client=other)
+        with other.lock("ledger") as second:
+            assert assert_held("ledger") is second
+            assert assert_held("ledger", client=client) is hold
 
 
 def test_timeout_never_outlives_the_hold(client: holdfast.Client, clock: VirtualClock) -> None:

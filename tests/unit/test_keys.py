@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import CompareFailed, LeaseLost, StaleToken, StoreUnavailable
+from holdfast.errors import (
+    ClientClosed,
+    CompareFailed,
+    HoldfastError,
+    LeaseLost,
+    PermissionDenied,
+    StaleToken,
+    StoreRefused,
+    StoreUnavailable,
+    StoreWentBack,
+)
 from holdfast.fence import Fence
 from holdfast.keys import Keys
-from holdfast.lease import Committed, Compare, Delete, Fate, Line, Mode, Put, Record, Ticket
-from holdfast.turn import Commit, Read, Survey, Touch
+from holdfast.lease import Committed, Compare, Delete, Fate, Line, Mode, Put, Ticket
+from holdfast.turn import Await, Commit, Read, Survey, Touch
 
 from .fakes import FakeLease
 
@@ -50,12 +60,12 @@ def touched(version: int = 8) -> Ticket:
     return dataclasses.replace(TICKET, version=version)
 
 
-def unanswered(*operations: Put | Delete | Compare, ticket: Ticket = TICKET) -> Play:
-    """A commit that went unanswered, with its ticket touched since: the next step looks at what stands."""
-    play = Play(commit(*operations), ticket)
+def unanswered(*operations: Put | Delete | Compare) -> Play:
+    """A commit that went unanswered, with its ticket touched since: the next step is the second try."""
+    play = Play(commit(*operations))
     assert isinstance(play.step, Commit)
     assert isinstance(play.answer(LOST), Touch)
-    assert isinstance(play.answer(touched()), Read)
+    assert isinstance(play.answer(touched()), Commit)
     return play
 
 
@@ -67,36 +77,16 @@ def test_commit_is_tied_to_the_tickets_version() -> None:
     assert (play.step, play.result) == (None, {"a": 9})
 
 
-def test_unanswered_commit_that_was_carried_out_is_not_sent_again() -> None:
-    """What stands there is what was put: done, once."""
-    play = unanswered(PUT, Delete("b"))
-    assert play.step.keys == ("a", "b")
-    play.answer((Record("a", b"new", 12), None))
-    assert (play.step, play.result) == (None, {"a": 12})
-
-
-@pytest.mark.parametrize("stands", [None, Record("a", b"old", 5)])
-def test_unanswered_commit_that_was_not_carried_out_is_sent_again_tied_to_the_touched_ticket(stands: Any) -> None:
-    """The first try is dead: only the second can do it."""
+def test_unanswered_commit_is_sent_again_tied_to_the_touched_ticket() -> None:
+    """The first try is done or dead: what was asked for stands once the second is done."""
     play = unanswered(PUT)
-    again = play.answer((stands,))
-    assert isinstance(again, Commit)
-    assert again.ticket.version == 8
+    assert play.step.ticket.version == 8
     play.answer(Committed(Fate.DONE, {"a": 9}))
-    assert play.result == {"a": 9}
+    assert (play.step, play.result) == (None, {"a": 9})
 
 
-def test_unanswered_comparison_that_still_holds_was_not_carried_out() -> None:
-    """The same value at the same version as before: it was there already, and the commit still has to be made."""
-    play = unanswered(PUT, Compare("a", 5))
-    again = play.answer((Record("a", b"new", 5),))
-    assert isinstance(again, Commit)
-    play.answer(Committed(Fate.DONE, {"a": 6}))
-    assert play.result == {"a": 6}
-
-
-def test_unanswered_commit_of_a_shared_hold_is_unknown_and_dead() -> None:
-    """What stands there may be a co-holder's: the caller has to decide."""
+def test_unanswered_commit_of_a_shared_hold_is_unknown_and_not_sent_again() -> None:
+    """A second try could undo what a co-holder wrote upon the first."""
     play = Play(commit(PUT), dataclasses.replace(TICKET, mode=Mode.SEAT))
     assert isinstance(play.answer(LOST), Touch)
     with pytest.raises(StoreUnavailable, match="may or may not") as told:
@@ -104,12 +94,27 @@ def test_unanswered_commit_of_a_shared_hold_is_unknown_and_dead() -> None:
     assert told.value.happened == "unknown"
 
 
-def test_comparison_that_fails_on_the_second_try_is_unknown() -> None:
-    """The first one may have been what changed it, and somebody else may have changed it again."""
-    play = unanswered(PUT, Compare("a", 5))
-    play.answer((Record("a", b"somebody's", 6),))
-    with pytest.raises(StoreUnavailable, match="unknown"):
+@pytest.mark.parametrize("compare", [Compare("a", 5), Compare("a", 0), Compare("other", 5)])
+def test_comparison_that_fails_on_the_second_try_is_unknown(compare: Compare) -> None:
+    """It may have failed before, or the first try may have changed the key: neither is guessed."""
+    play = unanswered(PUT, compare)
+    with pytest.raises(StoreUnavailable, match="unknown") as told:
         play.answer(Committed(Fate.DIFFERS))
+    assert told.value.happened == "unknown"
+
+
+@pytest.mark.parametrize("error", [ClientClosed("x"), PermissionDenied("x"), StoreRefused("x"), StoreWentBack("x")])
+@pytest.mark.parametrize("when", ["touching", "again"])
+def test_refusal_after_an_unanswered_commit_does_not_say_that_nothing_happened(error: HoldfastError, when: str) -> None:
+    """What comes of looking for a commit is not what came of it."""
+    play = Play(commit(PUT))
+    play.answer(LOST)
+    if when == "again":
+        play.answer(touched())
+    with pytest.raises(StoreUnavailable, match="unknown") as told:
+        play.answer(error)
+    assert told.value.happened == "unknown"
+    assert told.value.__cause__ is error
 
 
 def test_comparison_that_fails_at_once_wrote_nothing() -> None:
@@ -138,7 +143,10 @@ def test_gone_ticket_names_both_tokens() -> None:
     assert (refused.value.offered, refused.value.seen) == ("0.33@ns/ledger", "0.34@ns/ledger")
 
 
-@pytest.mark.parametrize("answer", [Line("ledger", (), 50), LOST, LeaseLost("gone")])
+@pytest.mark.parametrize(
+    "answer",
+    [Line("ledger", (), 50), Line("ledger", (Ticket("ledger", "u" * 20, "k", token=32),), 50), LOST, LeaseLost("gone")],
+)
 def test_gone_ticket_without_a_known_successor_is_stale_all_the_same(answer: Any) -> None:
     """That it is stale matters more than who is not."""
     play = Play(commit(PUT))
@@ -148,7 +156,7 @@ def test_gone_ticket_without_a_known_successor_is_stale_all_the_same(answer: Any
     assert refused.value.seen == ""
 
 
-@pytest.mark.parametrize("when", ["touching", "reading", "again"])
+@pytest.mark.parametrize("when", ["touching", "again"])
 def test_ticket_that_is_gone_after_an_unanswered_commit_leaves_its_fate_unknown(when: str) -> None:
     """Nothing-was-written would be a guess."""
     play = Play(commit(PUT))
@@ -157,9 +165,7 @@ def test_ticket_that_is_gone_after_an_unanswered_commit_leaves_its_fate_unknown(
         play.answer(None)
     else:
         play.answer(touched())
-        play.answer(None if when == "reading" else (None,))
-        if when == "again":
-            play.answer(Committed(Fate.GONE))
+        play.answer(Committed(Fate.GONE))
     assert isinstance(play.step, Survey)
     with pytest.raises(LeaseLost, match="unknown") as told:
         play.answer(Line("ledger", (), 50))
@@ -191,8 +197,6 @@ def test_touch_that_goes_unanswered_leaves_the_doubt_to_the_next_call() -> None:
 
 def test_refusal_leaves_no_doubt() -> None:
     """The store said no: there is nothing to settle."""
-    from holdfast.errors import StoreRefused
-
     play = Play(commit(PUT))
     with pytest.raises(StoreRefused):
         play.answer(StoreRefused("quota"))
@@ -206,3 +210,35 @@ def test_ticket_of_unknown_version_is_touched_first() -> None:
     following = play.answer(touched(3))
     assert isinstance(following, Commit)
     assert following.ticket.version == 3
+
+
+def test_commits_of_one_hold_go_one_at_a_time() -> None:
+    """Two threads of one program: the second waits, also for what has to be settled after the first."""
+    first = Play(commit(PUT))
+    second = Play(commit(Put("b", b"")), keys=first.keys)
+    assert isinstance(second.step, Await)
+    assert isinstance(first.answer(LOST), Touch)
+    assert not second.step.signal.is_set()
+    first.answer(touched())
+    first.answer(Committed(Fate.DONE, {"a": 9}))
+    assert second.step.signal.is_set()
+    following = second.answer(True)
+    assert isinstance(following, Commit)
+    assert following.ticket.version == 8
+
+
+def test_commit_that_waits_for_another_too_long_was_not_sent() -> None:
+    """Bounded by its own deadline; and the next one gets through."""
+    first = Play(commit(PUT))
+    second = Play(commit(PUT), keys=first.keys)
+    with pytest.raises(StoreUnavailable, match="not sent"):
+        second.answer(False)
+    first.answer(Committed(Fate.DONE, {"a": 9}))
+    assert isinstance(Play(commit(PUT), keys=first.keys).step, Commit)
+
+
+def test_commit_dropped_in_the_middle_gives_its_turn_back() -> None:
+    """A task that is gone blocks nobody."""
+    first = Play(commit(PUT))
+    first._steps.close()
+    assert isinstance(Play(commit(PUT), keys=first.keys).step, Touch)

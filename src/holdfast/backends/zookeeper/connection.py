@@ -23,16 +23,18 @@ from kazoo.exceptions import (
     InvalidACLError,
     KazooException,
     NoAuthError,
+    NoChildrenForEphemeralsError,
+    NotEmptyError,
     SessionExpiredError,
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Connect, Create2, Transaction
+from kazoo.protocol.serialization import Connect, Create2
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from holdfast.backends.zookeeper.handler import CreateContainer, Handler, break_off, log
+from holdfast.backends.zookeeper.handler import CreateContainer, Handler, Multi, break_off, log
 from holdfast.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -154,6 +156,10 @@ class Connection:
                 return PermissionDenied(
                     f"{who} may not do this under {where}: its ACLs say no. Check user and password."
                 )
+            case NotEmptyError():
+                return StoreRefused(f"{where} deletes no node that has others below it: delete those first")
+            case NoChildrenForEphemeralsError():
+                return StoreRefused(f"{where} has no nodes below an ephemeral one; choose another key")
             case AuthFailedError() | InvalidACLError():
                 return AuthenticationFailed(f"{where} does not accept this user and password")
         return StoreRefused(f"{where} refused: {type(error).__name__} {error}".rstrip())
@@ -186,8 +192,8 @@ class Connection:
         return self._client.delete_async(path)
 
     def commit(self, operations: Sequence[Any]) -> Pending:
-        """All of `operations` (kazoo's requests) or none; answered with an outcome for each."""
-        return self._send(Transaction(list(operations)))
+        """All of `operations` (kazoo's requests) or none; answered with an outcome for each, and the zxid."""
+        return self._send(Multi(list(operations)))
 
     def sync(self, path: str) -> Pending:
         return self._client.sync_async(path)

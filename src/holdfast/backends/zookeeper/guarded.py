@@ -1,16 +1,19 @@
 """The user's own keys in ZooKeeper, read and written only while a ticket stands (its node, whose name is unique).
 
 A commit is one `multi` that begins with a check of the ticket's node. The check is of its data version as well:
-touching the node makes sure that a commit whose answer was lost is not carried out later. A `multi` must
-say of each node whether it creates or changes it, so a wrong guess is refused whole, and sent again with the
-right one. Missing parents are created in the same `multi`, as plain nodes.
+touching the node makes sure that a commit whose answer was lost is not carried out later. A `multi` must say of each
+node whether it creates or changes it. So the first plan takes all nodes to be there, which costs one exchange where it
+is so; after a wrong guess, and where there are comparisons, the plan is made from a look at all of them.
+
+A record's version is the node's mzxid, which no later node of the same path has again. A `multi` can only check data
+versions, which begin anew with each node: they are looked at together with the mzxid, and checked. What is not noticed
+is a node that was deleted and made anew, with just as many changes, within that one round trip.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
@@ -18,12 +21,13 @@ from kazoo.protocol.serialization import CheckVersion, Create, SetData
 from kazoo.protocol.serialization import Delete as DeleteNode
 
 from holdfast.backends.zookeeper.connection import Connection
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreRefused
 from holdfast.lease import Committed, Compare, Delete, Fate, Put, Record, Ticket
 
 _PERSISTENT: Final = 0
 _ANY: Final = -1
-_PLANS_MAX: Final = 32
+_PLANS_MAX: Final = 16
+_WRONG_GUESS: Final = (NoNodeError, NodeExistsError, BadVersionError)
 
 
 class Guarded:
@@ -33,11 +37,14 @@ class Guarded:
         self._connection = connection
 
     def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
-        """One exchange: the nodes, then a check of the ticket that the quorum decides."""
+        """One exchange: the nodes as of now, also on a server that lags, then a check that the quorum decides."""
+        self._connection.sync("/")
         requests = [self._connection.get(_path(key)) for key in keys]
-        outcome = self._commit([CheckVersion(ticket.key, _ANY)], until)[0]
+        (outcome,), _ = self._commit([CheckVersion(ticket.key, _ANY)], until)
         if isinstance(outcome, NoNodeError):
             return None
+        if isinstance(outcome, Exception):
+            raise self._connection.translated(outcome)
         return tuple(self._record(key, request, until) for key, request in zip(keys, requests, strict=True))
 
     def commit(
@@ -45,21 +52,20 @@ class Guarded:
     ) -> Committed:
         """Plans until one fits what is there. Only the last of them can have been carried out."""
         plan = _Plan(ticket, compares, writes, self._connection.acl)
+        look = bool(compares)
         for _ in range(_PLANS_MAX):
-            outcomes = self._commit(plan.operations(), until)
+            if look and (ends := self._look(plan, ticket, until)) is not None:
+                return ends
+            outcomes, zxid = self._commit(plan.operations(), until)
             failed = next((i for i, outcome in enumerate(outcomes) if _is_reason(outcome)), None)
             if failed is None:
-                return Committed(Fate.DONE, plan.versions(outcomes))
+                return Committed(Fate.DONE, {write.key: zxid for write in writes if isinstance(write, Put)})
+            if not isinstance(outcomes[failed], _WRONG_GUESS):
+                raise self._connection.translated(outcomes[failed])
             if failed == 0:
-                return self._ticket_failed(ticket, outcomes[0], until)
-            match plan.learn(failed, outcomes[failed]):
-                case _Lesson.DIFFERS:
-                    return Committed(Fate.DIFFERS)
-                case _Lesson.PARENTS:
-                    plan.parents = self._missing(plan.wanted_parents(), until)
-                case _Lesson.REFUSED:
-                    raise self._connection.translated(outcomes[failed])
-        raise StoreUnavailable(f"the nodes of the commit came and went {_PLANS_MAX} times while it was tried")
+                return self._ticket_failed(ticket, until)
+            look = True
+        raise StoreRefused(f"the nodes of the commit came and went {_PLANS_MAX} times meanwhile. Nothing was written.")
 
     def touch(self, ticket: Ticket, until: float) -> Ticket | None:
         """The same data once more, as another version, unless somebody else did that."""
@@ -73,9 +79,16 @@ class Guarded:
             return self._as_it_stands(ticket, until)
         return dataclasses.replace(ticket, version=stat.version)
 
-    def _ticket_failed(self, ticket: Ticket, reason: Exception, until: float) -> Committed:
-        if not isinstance(reason, (NoNodeError, BadVersionError)):
-            raise self._connection.translated(reason)
+    def _look(self, plan: _Plan, ticket: Ticket, until: float) -> Committed | None:
+        """See what is there; how it ends where that is known without a try."""
+        paths = plan.paths()
+        stats = self._connection.ask(until, *map(self._connection.exists, (*paths, ticket.key)))
+        if stats[-1] is None:
+            return Committed(Fate.GONE)
+        plan.nodes = dict(zip(paths, stats[:-1], strict=True))
+        return None if plan.comparisons_hold() else Committed(Fate.DIFFERS)
+
+    def _ticket_failed(self, ticket: Ticket, until: float) -> Committed:
         standing = self._as_it_stands(ticket, until)
         return Committed(Fate.GONE) if standing is None else Committed(Fate.AMENDED, ticket=standing)
 
@@ -83,29 +96,17 @@ class Guarded:
         stat = self._connection.ask(until, self._connection.exists(ticket.key))[0]
         return None if stat is None else dataclasses.replace(ticket, version=stat.version)
 
-    def _missing(self, paths: Sequence[str], until: float) -> list[str]:
-        stats = self._connection.ask(until, *map(self._connection.exists, paths)) if paths else []
-        return [path for path, stat in zip(paths, stats, strict=True) if stat is None]
-
-    def _commit(self, operations: Sequence[Any], until: float) -> list[Any]:
-        outcomes: list[Any] = self._connection.ask(until, self._connection.commit(operations))[0]
-        return outcomes
+    def _commit(self, operations: Sequence[Any], until: float) -> tuple[list[Any], int]:
+        """The outcome of each operation, and the zxid: the mzxid of whatever was written."""
+        *outcomes, zxid = self._connection.ask(until, self._connection.commit(operations))[0]
+        return outcomes, zxid
 
     def _record(self, key: str, request: Any, until: float) -> Record | None:
         try:
             data, stat = self._connection.ask(until, request)[0]
         except NoNodeError:
             return None
-        return Record(key, data or b"", stat.version + 1)
-
-
-class _Lesson(enum.Enum):
-    """What a refused plan taught."""
-
-    GUESS = "a node is there, or is not, against what was thought"
-    PARENTS = "a parent is missing, or came meanwhile"
-    DIFFERS = "a comparison does not hold"
-    REFUSED = "the server will not have it"
+        return Record(key, data or b"", stat.mzxid)
 
 
 class _Plan:
@@ -116,63 +117,48 @@ class _Plan:
         # parents before their children come, and after they have gone
         self._puts = sorted((w for w in writes if isinstance(w, Put)), key=lambda w: _path(w.key).count("/"))
         self._deletes = sorted((w for w in writes if isinstance(w, Delete)), key=lambda w: -_path(w.key).count("/"))
-        self._compares = {compare.key: compare.version for compare in compares}
+        self._written = {_path(write.key) for write in writes}
+        self._compares = {_path(compare.key): compare.version for compare in compares}
         self._acl = acl
-        self._absent = {key for key, version in self._compares.items() if version == 0}
-        self._keys: list[str | None] = []  # which key each request is for; None for the ticket and for parents
-        self.parents: list[str] = []
+        self.nodes: Mapping[str, Any] | None = None
+        """What was seen at each path: kazoo's stat, or None. None for all before the first look: a guess."""
+
+    def paths(self) -> list[str]:
+        """Everything that has to be looked at: the keys, and what has to stand above new ones."""
+        keys = self._written | self._compares.keys()
+        return sorted(keys | {parent for put in self._puts for parent in _above(_path(put.key))})
+
+    def comparisons_hold(self) -> bool:
+        seen = self.nodes or {}
+        return all((0 if seen[path] is None else seen[path].mzxid) == at for path, at in self._compares.items())
 
     def operations(self) -> list[Any]:
-        """The ticket's check first, then parents, then each key's own."""
-        written = {put.key for put in self._puts} | {gone.key for gone in self._deletes}
+        """The ticket's check first, then comparisons, then parents, then each key's own."""
         version = _ANY if self._ticket.version is None else self._ticket.version
-        planned: list[tuple[str | None, Any]] = [(None, CheckVersion(self._ticket.key, version))]
-        planned += [(None, Create(parent, b"", self._acl, _PERSISTENT)) for parent in self.parents]
-        planned += [(k, CheckVersion(_path(k), v - 1)) for k, v in self._compares.items() if k not in written]
-        planned += [(put.key, self._put(put)) for put in self._puts]
-        planned += [
-            (gone.key, DeleteNode(_path(gone.key), self._version(gone.key)))
-            for gone in self._deletes
-            if gone.key not in self._absent
-        ]
-        self._keys = [key for key, _ in planned]
-        return [operation for _, operation in planned]
+        checks = [CheckVersion(path, self._version(path)) for path in self._compares if path not in self._written]
+        parents = [Create(path, b"", self._acl, _PERSISTENT) for path in self._missing_parents()]
+        first = [CheckVersion(self._ticket.key, version), *checks, *parents]
+        gone = [_path(gone.key) for gone in self._deletes if not self._is_absent(_path(gone.key))]
+        return [*first, *map(self._put, self._puts), *(DeleteNode(path, self._version(path)) for path in gone)]
 
-    def versions(self, outcomes: Sequence[Any]) -> dict[str, int]:
-        """The versions of what was put. The server counts from 0, we from 1; a created node is told by its path."""
-        told = dict(zip(self._keys, outcomes, strict=True))
-        return {p.key: 1 if isinstance(told[p.key], str) else told[p.key].version + 1 for p in self._puts}
-
-    def learn(self, failed: int, reason: Exception) -> _Lesson:
-        """Take in why the plan was refused."""
-        key, missing = self._keys[failed], isinstance(reason, NoNodeError)
-        if key is None:
-            return _Lesson.PARENTS if missing or isinstance(reason, NodeExistsError) else _Lesson.REFUSED
-        if key in self._absent and missing:
-            return _Lesson.PARENTS
-        if not isinstance(reason, (NoNodeError, NodeExistsError, BadVersionError)):
-            return _Lesson.REFUSED
-        if key in self._compares:
-            return _Lesson.DIFFERS
-        if missing:
-            self._absent.add(key)
-        else:
-            self._absent.discard(key)
-        return _Lesson.GUESS
-
-    def wanted_parents(self) -> list[str]:
-        """What has to be above the nodes that are to be created, from the root down."""
+    def _missing_parents(self) -> list[str]:
         puts = {_path(put.key) for put in self._puts}
-        above = {parent for put in self._puts if put.key in self._absent for parent in _above(_path(put.key))}
+        new = [path for path in puts if self._is_absent(path)]
+        above = {parent for path in new for parent in _above(path) if self._is_absent(parent)}
         return sorted(above - puts, key=lambda path: path.count("/"))
 
     def _put(self, put: Put) -> Any:
-        if put.key in self._absent:
-            return Create(_path(put.key), put.value, self._acl, _PERSISTENT)
-        return SetData(_path(put.key), put.value, self._version(put.key))
+        path = _path(put.key)
+        if self._is_absent(path):
+            return Create(path, put.value, self._acl, _PERSISTENT)
+        return SetData(path, put.value, self._version(path))
 
-    def _version(self, key: str) -> int:
-        return self._compares.get(key, 0) - 1
+    def _is_absent(self, path: str) -> bool:
+        return self.nodes is not None and self.nodes[path] is None
+
+    def _version(self, path: str) -> int:
+        """The data version that was seen together with the one compared with; any where nothing is compared."""
+        return self.nodes[path].version if self.nodes is not None and path in self._compares else _ANY
 
 
 def _is_reason(outcome: Any) -> bool:

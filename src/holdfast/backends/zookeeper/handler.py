@@ -10,7 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Auth, Create2
+from kazoo.protocol.serialization import (
+    Auth,
+    Create2,
+    Transaction,
+    int_struct,
+    long_struct,
+    reply_header_struct,
+)
 
 from holdfast.options import Options
 from holdfast.tls import tls_context
@@ -22,6 +29,15 @@ class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
     """ZooKeeper's createContainer, which kazoo has no request for: like create2, with another code."""
 
     type = 19
+
+
+class Multi(Transaction):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's transaction, that also tells its zxid, after the outcomes: a created node's stat is told nowhere else."""
+
+    @classmethod
+    def deserialize(cls, answer: bytes, offset: int) -> list[Any]:
+        zxid = long_struct.unpack_from(answer, offset - reply_header_struct.size + int_struct.size)[0]
+        return [*super().deserialize(answer, offset), zxid]
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types

@@ -203,6 +203,8 @@ class ZooKeeperLease:
         return self._belief.on_change(told)
 
     def close(self, until: float) -> None:
+        if self._lock_delay and self.state is LeaseState.LOST:  # by the clock, though nobody may have told it yet
+            self._connection.forsake()
         alive = self.state not in _ENDED and self._belief.proven and self._linked_since is None
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         if alive:
@@ -318,11 +320,12 @@ class ZooKeeperLease:
             if self._timer is not None:
                 self._timer.cancel()
         if state is LeaseState.LOST:
-            self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
-            if self._lock_delay and self._refused is None:
-                self._connection.forsake()  # whoever comes next has to wait until the store ends it
+            # before anybody hears of it, who might close the client: whoever comes next has to wait for the store
+            if self._lock_delay and self._belief.proven:
+                self._connection.forsake()
             else:
                 self._connection.stop(self._clock.now())
+            self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
 
     def _ended_error(self) -> HoldfastError:
         if self._refused is not None:
