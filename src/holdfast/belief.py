@@ -91,9 +91,9 @@ class Belief:
             return self._ended is None
 
     def end(self, state: LeaseState, reason: str) -> None:
-        """It is over, whatever the clock says."""
+        """It is over, whatever the clock says; unless that has said so before."""
         with self._guard:
-            if self._ended is None:
+            if self._ended is None and self.state is not LeaseState.LOST:
                 self._ended = (state, reason)
             self._announce()
 

@@ -21,6 +21,12 @@ client = holdfast.connect(sys.argv[1], ttl=float(sys.argv[2]))
 hold = client.lock("delayed", lock_delay=float(sys.argv[3])).acquire()
 print(SYSTEM_CLOCK.now() + hold.remaining(), flush=True)
 sys.stdin.readline()
+if sys.argv[4] == "close at once":  # by the clock, before anybody was told
+    try:
+        while True:
+            hold.check()
+    except holdfast.LeaseLost:
+        client.close()
 print(hold.lost.wait(10), flush=True)
 if sys.argv[4] == "close":
     client.close()
@@ -29,7 +35,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("ends", ["stays", "close"])
+@pytest.mark.parametrize("ends", ["stays", "close", "close at once"])
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 def test_stopped_holder_that_wakes_up_lost_does_not_free_the_lock(
     singles: dict[str, Cluster], kind: str, ends: str
@@ -45,6 +51,8 @@ def test_stopped_holder_that_wakes_up_lost_does_not_free_the_lock(
     assert child.stdout is not None
     try:
         believed_until = float(child.stdout.readline())
+        if ends == "close at once":
+            print(file=child.stdin, flush=True)
         child.send_signal(signal.SIGSTOP)
         time.sleep(2.5 * TTL)
         child.send_signal(signal.SIGCONT)

@@ -300,3 +300,15 @@ def test_first_check_after_the_machine_slept_an_hour_is_false(monkeypatch: pytes
     assert belief.remaining() == 0.0
     slept[0] = 0.0
     belief.end(CLOSED, "the test is over")
+
+
+def test_what_the_clock_has_ended_is_lost_whoever_closes_it_afterwards() -> None:
+    """Law 15: a close that comes after the deadline, before any timer told of it, does not make a loss a release."""
+    clock = Stopped()
+    belief = Belief(clock, 10.0)
+    told: list[LeaseState] = []
+    belief.on_change(lambda state, _: told.append(state))
+    belief.prove(clock.now(), 10.0)
+    clock.reading += 10.0
+    belief.end(CLOSED, "the client was closed")
+    assert (belief.state, told) == (LOST, [LOST])
