@@ -1,0 +1,192 @@
+"""What lasts: beliefs, pauses and faults, computed once from the events of a history.
+
+A belief is one hold as far as its holder's record goes: from the `ok` of its acquire to the first sign of its end (its
+release or its client's close is called, a check says no, a callback tells of the loss, the client died). Where the last
+proof on record ran out before that sign, it ended with the proof: a holder that looks only every 50 ms did not believe
+any longer than a look would have told it. Where nothing tells of an end, the last event of its client is one.
+
+Moments are pairs (seconds, place in the history): two events of one moment are still in order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from holdfast.lease import Mode
+from holdfast.testing.event import OUTCOMES, Event, Kind
+from holdfast.testing.history import Call, History
+
+Moment = tuple[float, int]
+NEVER: Final[Moment] = (float("inf"), 0)
+_OWN: Final = frozenset({Kind.INVOKE, Kind.CHECK, Kind.TOLD, *OUTCOMES})
+_LOSSES: Final = frozenset({"lost", "demoted"})
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """One hold, as far as its holder could tell."""
+
+    ok: Event
+    invoke: Event
+    asked: Moment
+    start: Moment
+    end: Moment
+    ended_by: Event | None
+    """What told of the end; None where a proof ran out, or the record did."""
+    evidence: tuple[tuple[Moment, Event], ...]
+    """When it was said to be held: since when each of those looks was under way."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Does it exclude everybody else?"""
+        return self.ok.mode is Mode.EXCLUSIVE
+
+    def excludes(self, other: Belief) -> bool:
+        """May the two not be held together? Seats are counted instead (S6)."""
+        return self.exclusive or other.exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that went on for a while: a pause, a fault."""
+
+    start: Moment
+    end: Moment
+    event: Event
+
+
+_known_beliefs: WeakKeyDictionary[History, tuple[Belief, ...]] = WeakKeyDictionary()
+
+
+def beliefs(history: History) -> tuple[Belief, ...]:
+    """Every hold of the history, in the order in which they were had."""
+    known = _known_beliefs.get(history)
+    if known is None:
+        known = _known_beliefs[history] = tuple(_beliefs(history))
+    return known
+
+
+def _beliefs(history: History) -> Iterator[Belief]:
+    invokes = {id(call.outcome): call.invoke for call in history.calls if call.outcome is not None}
+    signs = _Signs(history, invokes)
+    for ok in history.of(Kind.OK):
+        if ok.acquired:
+            yield signs.belief(ok, invokes[id(ok)])
+
+
+class _Signs:
+    """Every sign of a hold's life and end, by hold and by client."""
+
+    def __init__(self, history: History, invokes: dict[int, Event]) -> None:
+        self._history = history
+        self._proofs: dict[tuple[str, str], list[tuple[Moment, Event]]] = defaultdict(list)
+        self._ends: dict[tuple[str, str], list[tuple[Moment, Event]]] = defaultdict(list)
+        self._client_ends: dict[str, list[tuple[Moment, Event]]] = defaultdict(list)
+        self._last: dict[str, Moment] = {}
+        for event in history:
+            if event.kind in _OWN:
+                self._last[event.client] = history.place(event)
+            self._sort_in(event, invokes)
+
+    def _sort_in(self, event: Event, invokes: dict[int, Event]) -> None:
+        place, whose = self._history.place(event), (event.client, event.hold)
+        if event.kind is Kind.CHECK:
+            signs = self._proofs if event.held else self._ends
+            signs[whose].append((self._history.began(event), event))
+        elif event.kind is Kind.OK and event.operation == "renew":
+            self._proofs[whose].append((self._history.place(invokes[id(event)]), event))
+        elif (event.kind is Kind.INVOKE and event.operation == "release") or (
+            event.kind is Kind.TOLD and event.operation in _LOSSES
+        ):
+            self._ends[whose].append((place, event))
+        elif event.kind is Kind.DIED or (event.kind is Kind.INVOKE and event.operation == "close"):
+            self._client_ends[event.client].append((place, event))
+
+    def belief(self, ok: Event, invoke: Event) -> Belief:
+        start, whose = self._history.place(ok), (ok.client, ok.hold)
+        proofs = self._proofs.get(whose, [])
+        end, ended_by = min((*self._ends_after(whose, start), (self._last[ok.client], None)), key=_moment)
+        proven = _proven_until(ok, (proof for moment, proof in proofs if moment < end))
+        if proven is not None and (proven, -1) < end:
+            end, ended_by = max((proven, -1), start), None
+        return Belief(ok, invoke, self._history.place(invoke), start, end, ended_by, tuple(proofs))
+
+    def _ends_after(self, whose: tuple[str, str], start: Moment) -> Iterator[tuple[Moment, Event | None]]:
+        yield from self._ends.get(whose, ())
+        ends = self._client_ends.get(whose[0], [])
+        following = bisect_right(ends, start, key=_moment)
+        yield from ends[following : following + 1]
+
+
+def _moment(sign: tuple[Moment, Event | None]) -> Moment:
+    return sign[0]
+
+
+def _proven_until(ok: Event, proofs: Iterable[Event]) -> float | None:
+    """The end of the last proof on record. None where one of them does not tell: then nothing ran out."""
+    last = ok
+    latest = ok.deadline
+    for last in proofs:
+        if last.deadline is not None:
+            latest = last.deadline if latest is None else max(latest, last.deadline)
+    return None if last.deadline is None else latest
+
+
+class Pauses:
+    """When which client stood still."""
+
+    def __init__(self, history: History) -> None:
+        self._of: dict[str, list[Span]] = defaultdict(list)
+        for span in spans(history, Kind.PAUSED, Kind.RESUMED):
+            self._of[span.event.client].append(span)
+
+    def cover(self, client: str, moment: Moment) -> bool:
+        """Did `client` stand still at `moment`?"""
+        known = self._of.get(client, [])
+        index = bisect_right(known, moment, key=lambda span: span.start) - 1
+        return index >= 0 and moment < known[index].end
+
+    def seconds(self, client: str, start: float, end: float) -> float:
+        """For how long of this stretch `client` stood still."""
+        known = self._of.get(client, [])
+        return sum(max(0.0, min(end, span.end[0]) - max(start, span.start[0])) for span in known)
+
+
+def spans(history: History, begin: Kind, end: Kind) -> tuple[Span, ...]:
+    """What began and ended, by client and operation, in the order of beginnings; what never ended lasts for ever."""
+    found: list[Span] = []
+    going_on: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for event in history.of(begin, end):
+        place, key = history.place(event), (event.client, event.operation)
+        if event.kind is begin:
+            going_on[key].append(len(found))
+            found.append(Span(place, NEVER, event))
+        else:
+            for index in going_on.pop(key, ()):
+                found[index] = Span(found[index].start, place, found[index].event)
+    return tuple(found)
+
+
+def by_resource(things: Iterable[Value], resource: Callable[[Value], str]) -> dict[str, list[Value]]:
+    """Sorted out by line; within one, in the order given."""
+    sorted_out: dict[str, list[Value]] = defaultdict(list)
+    for thing in things:
+        sorted_out[resource(thing)].append(thing)
+    return dict(sorted_out)
+
+
+def beliefs_by_resource(history: History) -> dict[str, list[Belief]]:
+    """The beliefs of each line, in the order in which they were had."""
+    return by_resource(beliefs(history), lambda belief: belief.ok.resource)
+
+
+def waits(history: History) -> dict[str, list[Call]]:
+    """The acquires of each line that could wait, in the order of their invoke."""
+    waiting = (call for call in history.calls if call.invoke.operation in ("acquire", "campaign"))
+    return by_resource(waiting, lambda call: call.invoke.resource)
