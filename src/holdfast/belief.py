@@ -41,7 +41,7 @@ class Belief:
         self._ended: tuple[LeaseState, str] | None = None
         self._announced = LeaseState.HELD
         self._told: dict[object, Told] = {}
-        self._waits: set[Signal] = set()
+        self._waits: dict[Signal, None] = {}  # woken in the order in which they came
         self._timer: Timer | None = None
 
     @property
@@ -112,13 +112,13 @@ class Belief:
         """Set `signal` when the belief ends."""
         with self._guard:
             if self._ended is None:
-                self._waits.add(signal)
+                self._waits[signal] = None
                 return
         signal.set()
 
     def drop_wait(self, signal: Signal) -> None:
         with self._guard:
-            self._waits.discard(signal)
+            self._waits.pop(signal, None)
 
     def _announce(self) -> None:
         """Tell of the state the clock shows now, and come back when it would change. Guard held."""
@@ -132,7 +132,7 @@ class Belief:
                 self._tell(told, state, reason)
         if self._ended is not None:
             self._forget_timer()
-            waits, self._waits = self._waits, set()
+            waits, self._waits = self._waits, {}
             for signal in waits:
                 signal.set()
         elif self._timer is None and self._deadline is not None:

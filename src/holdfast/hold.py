@@ -237,6 +237,8 @@ class Holding:
         except BaseException:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
             self._lease.abandon(self._entry)
             raise
+        if not gone:
+            self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
         return gone
 
     def _renewing(self) -> Steps[float]:
@@ -290,6 +292,8 @@ class Holding:
                 return
             self._ended = (state, reason)
         self._let_go()
+        if state is HoldState.LOST and self._lease.state in (LeaseState.HELD, LeaseState.SUSPECT):
+            self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
         self._emit(state.value, reason=reason or None, seconds=self._house.clock.now() - self._since)
         if state is HoldState.LOST:
             self._loss.set()

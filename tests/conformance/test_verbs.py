@@ -292,3 +292,36 @@ def _with_token(lease: Any, ticket: Any) -> Any:
 
 def _client_of(world: Any) -> Any:
     return world._clients[-1] if world.kind == "memory" else world.face._clients[-1]
+
+
+def test_amend_that_arrives_late_does_not_put_the_older_value_back(world: Any) -> None:
+    """Its first try was delayed, its second done, another value confirmed since: the first does nothing any more."""
+    lease = lease_of(world)
+    asked = entry(value="first")
+    mine = lease.enter(asked, soon()).find(asked.id)
+    assert lease.amend(mine, "A", soon()) is True
+    assert lease.amend(mine, "B", soon()) is True  # of what it knows the version is old, and that must not matter
+    if world.kind == "zookeeper":
+        return  # a session's requests are carried out in their order, and not after it has moved
+    _late_amend(world, lease, mine, "A")
+    assert lease.survey("a", soon()).tickets[0].value == "B"
+
+
+def _late_amend(world: Any, lease: Any, ticket: Any, value: str) -> None:
+    """Carry out what the first try of `amend` sent, now."""
+    if world.kind == "memory":
+        lease._store.amend(lease._line(ticket.resource), ticket, value)
+    else:
+        from holdfast.backends.etcd import codec, guarded
+
+        lease._wire.txn(guarded.amending(ticket, codec.b64(codec.amended_value(ticket, value))), soon())
+
+
+def test_lost_answer_of_an_amend_is_found(world: Any) -> None:
+    """The second try finds what the first one did."""
+    lease = lease_of(world)
+    asked = entry(value="first")
+    mine = lease.enter(asked, soon()).find(asked.id)
+    world.lose_answer(_client_of(world), "amend")
+    assert lease.amend(mine, "A", soon()) is True
+    assert lease.survey("a", soon()).tickets[0].value == "A"

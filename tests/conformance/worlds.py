@@ -176,10 +176,10 @@ _ETCD_VERBS: dict[str, Callable[[str, bytes], bool]] = {
     "grant": lambda path, _: path == "/v3/lease/grant",
     "renew": lambda path, _: path == "/v3/lease/keepalive",
     "enter": lambda path, body: path == "/v3/kv/txn" and b'"lease":' in body,
-    "amend": lambda path, body: path == "/v3/kv/txn" and b"ignore_lease" in body,
+    "amend": lambda path, body: path == "/v3/kv/txn" and b"ignore_lease" in body and b"ignore_value" not in body,
     "leave": lambda path, body: path == "/v3/kv/txn" and b"request_delete_range" in body,
     "look": lambda path, body: path == "/v3/kv/txn" and b"max_create_revision" in body,
-    "commit": lambda path, body: path == "/v3/kv/txn" and b'"MOD"' in body and b"ignore_value" not in body,
+    "commit": lambda path, body: path == "/v3/kv/txn" and b'"MOD"' in body and b"ignore_lease" not in body,
     "touch": lambda path, body: path == "/v3/kv/txn" and b"ignore_value" in body,
 }
 

@@ -53,6 +53,21 @@ def committed(answer: Answer, ticket: Ticket, writes: Sequence[Put | Delete]) ->
     return Committed(Fate.DIFFERS)
 
 
+def amending(ticket: Ticket, text: str) -> dict[str, Any]:
+    """The request to give the ticket another value. Tied to its version: a try that arrives late does nothing."""
+    put = {"key": ticket.key, "value": text, "ignore_lease": True}
+    return {
+        "compare": _unamended(ticket),
+        "success": [{"request_put": put}],
+        "failure": [{"request_range": {"key": ticket.key}}],
+    }
+
+
+def stands_with(answer: Answer, ticket: Ticket, text: str) -> bool:
+    """Does that very ticket stand, with this value?"""
+    return any(kv.get("value") == text for kv in answer.key_values) and as_it_stands(answer, ticket) is not None
+
+
 def touching(ticket: Ticket) -> dict[str, Any]:
     """The request to move the ticket on from its version."""
     put = {"key": ticket.key, "ignore_value": True, "ignore_lease": True}

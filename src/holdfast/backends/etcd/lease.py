@@ -161,9 +161,14 @@ class EtcdLease:
         return signal
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
-        put = {"key": ticket.key, "value": codec.b64(codec.amended_value(ticket, value)), "ignore_lease": True}
-        answer = self._wire.txn({"compare": [guarded.is_still(ticket)], "success": [{"request_put": put}]}, until)
-        return answer.succeeded
+        text = codec.b64(codec.amended_value(ticket, value))
+        standing: Ticket | None = ticket
+        while standing is not None:  # ends: each round but the last is another amendment of this very ticket
+            answer = self._wire.txn(guarded.amending(standing, text), until)
+            if answer.succeeded or guarded.stands_with(answer, ticket, text):  # by an earlier try, then
+                return True
+            standing = guarded.as_it_stands(answer, ticket)
+        return False
 
     def leave(self, ticket: Ticket, until: float) -> bool:
         request = {"compare": [guarded.is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}

@@ -98,7 +98,13 @@ class MemoryLease:
         return signal
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
-        return self._ask("amend", until, lambda: self._store.amend(self._line(ticket.resource), ticket, value))
+        line, standing = self._line(ticket.resource), ticket
+        while True:  # ends: each round but the last is another amendment of this very ticket
+            tied_to = standing  # a try that arrives late does nothing
+            found = self._ask("amend", until, lambda: self._store.amend(line, tied_to, value))  # noqa: B023  # run now
+            if found is None or found.value == value:
+                return found is not None
+            standing = found
 
     def leave(self, ticket: Ticket, until: float) -> bool:
         # A retry after a lost answer finds nothing: the first try was ours, so the ticket was removed by us.

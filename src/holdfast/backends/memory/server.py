@@ -152,13 +152,13 @@ class MemoryStore:
         with self._guard:
             return Line(resource, tuple(self._lines.get(line, {}).values()), self._revision)
 
-    def amend(self, line: str, ticket: Ticket, value: str) -> bool:
+    def amend(self, line: str, ticket: Ticket, value: str) -> Ticket | None:
+        """The ticket as it stands then: another version than it had tells that nothing was done."""
         with self._guard:
             standing = self._standing(line, ticket)
-            if standing is None:
-                return False
-            self._amended(line, dataclasses.replace(standing, value=value))
-            return True
+            if standing is not None and ticket.version in (None, standing.version):
+                return self._amended(line, dataclasses.replace(standing, value=value))
+            return standing
 
     def leave(self, line: str, ticket_id: str, token: int | None) -> bool:
         """Remove the ticket of this id, and where a token is given only with that token."""

@@ -1,0 +1,51 @@
+"""A run as a history, for the checkers of holdfast.testing: what clients did, what the store had, what went wrong.
+
+Recording is for judging a run once more, by other eyes. It is not for free, and a recorded run is another run than the
+same seed without: the recorder's callbacks take their turns too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.lease import Ticket
+from holdfast.testing.event import Event, Kind
+from holdfast.testing.history import MemoryRecorder
+from holdfast.testing.recorded import recorded
+
+
+class Diary:
+    """Where one run is written down."""
+
+    def __init__(self, records: MemoryRecorder) -> None:
+        self._records = records
+
+    def follow(self, face: Any, name: str) -> Any:  # Any: either face
+        """Write down what a client does from here on."""
+        return recorded(face, self._records, name=name)
+
+    def created(self, ticket: Ticket) -> None:
+        self._truth("created", ticket, revision=ticket.token)
+
+    def removed(self, ticket: Ticket, revision: int, cause: str) -> None:
+        self._truth("removed", ticket, revision=revision, cause=cause)
+
+    def _truth(self, operation: str, ticket: Ticket, *, revision: int | None, cause: str = "") -> None:
+        self.tell(
+            Kind.TRUTH,
+            ticket.owner or "",
+            operation=operation,
+            resource=ticket.resource,
+            hold=ticket.id,
+            token=ticket.token,
+            mode=ticket.mode,
+            weight=ticket.weight,
+            limit=ticket.limit,
+            lease=ticket.lease_id,
+            revision=revision,
+            cause=cause,
+        )
+
+    def tell(self, kind: Kind, client: str, **facts: Any) -> None:  # Any: fields of Event
+        """Anything else that happened."""
+        self._records.record(Event(self._records.now(), client, kind, **facts))

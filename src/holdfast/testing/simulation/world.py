@@ -1,0 +1,214 @@
+"""One run: a store, its clients, their actors, and what goes wrong, from one plan.
+
+Safety: things go wrong all the time; the run ends with its programs. Liveness: at one moment everything is healed,
+and from there on whoever waits is admitted, every program comes to its end, and nothing is left in the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from holdfast.testing.history import History, MemoryRecorder
+from holdfast.testing.simulation.actors import Judges, Program
+from holdfast.testing.simulation.diary import Diary
+from holdfast.testing.simulation.ground import Ground
+from holdfast.testing.simulation.nemesis import Nemesis
+from holdfast.testing.simulation.plan import FAULTS_UNTIL, Mode, Plan, plan
+from holdfast.testing.simulation.seeding import seeded
+from holdfast.testing.simulation.site import Site, new_store
+from holdfast.testing.simulation.strands import Scheduler
+from holdfast.testing.simulation.writes import Writes
+
+ENDS_AFTER: Final = 60.0
+CALM_LASTS_AT_MOST: Final = 400.0
+SETTLES_WITHIN: Final = 8.0
+"""What is still to be reaped when every program is over."""
+LEASES_END_WITHIN: Final = 8.0
+"""Without faults, whatever lease is to end has ended: TTL, lock delay, and what its owner may still have sent."""
+_LOOKS_EVERY: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one run. `violation` is "" where nothing was wrong."""
+
+    plan: Plan
+    violation: str
+    trace: tuple[str, ...]
+    outcomes: Counter[str]
+    faults: Counter[str]
+    hand_overs: Counter[str]
+    setbacks: int
+    """Values that an amendment carried out late put back: a known weakness, see ground.py."""
+    risen: int
+    """Tickets that a late enter brought back after an administrator had removed them: known, too."""
+    seconds: float
+    """Of virtual time."""
+    steps: int
+
+
+def simulate(seed: int, mode: Mode, *, traced: bool = True) -> Result:
+    """The run of a seed; the same for the same seed, always."""
+    return carry_out(plan(seed, mode), traced=traced)
+
+
+def carry_out(plan: Plan, *, traced: bool = True, salt: int = 0) -> Result:
+    """The run of a plan. Another salt lets messages and reactions take other times."""
+    with seeded(f"{plan.seed} {salt}"):
+        return World(plan, traced=traced, salt=salt).run()
+
+
+def recorded_run(plan: Plan) -> tuple[Result, History]:
+    """A run of the plan, and its history for the checkers of holdfast.testing."""
+    with seeded(f"{plan.seed} recorded"):
+        world = World(plan)
+        records = MemoryRecorder(lambda: world.scheduler.now)
+        world.write_to(Diary(records))
+        return world.run(), records.history()
+
+
+class World:
+    """One run while it runs."""
+
+    def __init__(self, plan: Plan, *, traced: bool = True, salt: int = 0) -> None:
+        self._plan = plan
+        self._lines: list[str] = []
+        self._traced = traced
+        self._ending = False
+        self.scheduler = Scheduler()
+        name, self._keeper = new_store(self.scheduler)
+        store = self._keeper._backend.store  # type: ignore[attr-defined]  # a memory backend has one
+        self._store = store
+        self.ground = Ground(store, self.scheduler, self._trace)
+        writes = Writes(store, self.ground)
+        self.judges = Judges(self.ground, writes, self._now, self._trace)
+        self.sites = {
+            client.name: Site(client, name, f"{plan.seed} {salt}", self.scheduler, self.ground)
+            for client in plan.clients
+        }
+        self._nemesis = Nemesis(self.sites, self.scheduler, self.ground, self._trace)
+        self._programs: list[tuple[Site, Program]] = []
+        for site in self.sites.values():
+            for actor in site.plan.actors:
+                self._begin(site, Program(site, actor, self.judges), actor.name, observes=actor.observes)
+
+    def write_to(self, diary: Diary) -> None:
+        """Write down what happens; before the first step."""
+        self._nemesis.diary = self.ground.diary = diary
+        for site in self.sites.values():
+            site.face = diary.follow(site.face, site.name)
+
+    def _begin(self, site: Site, program: Program, name: str, *, observes: bool) -> None:
+        site.begin(name, program.run, site.reaction())
+        if not observes:
+            self._programs.append((site, program))
+
+    def run(self) -> Result:
+        """To its end, or to the first violation."""
+        for fault in self._plan.faults:
+            self.scheduler.at(fault.at, partial(self._nemesis.befall, fault))
+        self._look()
+        try:
+            if self._plan.mode is Mode.LIVENESS:
+                self._demand_life()
+            else:
+                self._until_all_over(ENDS_AFTER)
+            self.judges.writes.conclude()
+        finally:
+            for site in self.sites.values():
+                site.crash()
+        return self._result()
+
+    def _demand_life(self) -> None:
+        self._until(FAULTS_UNTIL)
+        if not self._decided:
+            self._calm()
+            self._demand_an_end()
+
+    def _demand_an_end(self) -> None:
+        if not self._until_all_over(self._now() + CALM_LASTS_AT_MOST):
+            self.ground.violate("L1", "some program has not come to its end")
+        self._until(self._now() + SETTLES_WITHIN)
+        if self._decided:
+            return
+        standing = [name for name, line in self._store.lines.items() if any(self._living(t.owner or "") for t in line)]
+        self._refuse_leftovers("once every program is over", standing)
+        for site in self.sites.values():
+            reaping = site.house.statistics()["backend"]
+            if site.living and isinstance(reaping, dict) and reaping["reaping"]:
+                self.ground.violate("L6", f"{site.name}'s reaper still has work")
+            site.close()
+        self._until(self._now() + LEASES_END_WITHIN)
+        self._refuse_leftovers("once every client is closed", [*self._store.lines, *self._store.leases])
+        self._refuse_leftovers("as a watch, once every client is closed", self._store._watches)
+
+    def _refuse_leftovers(self, when: str, left: Iterable[str]) -> None:
+        if found := list(left):
+            self.ground.violate("L6", f"left in the store {when}: {', '.join(found)}")
+
+    def _until(self, when: float) -> None:
+        """Let things happen, unless something was wrong already."""
+        if not self._decided:
+            self.scheduler.run(when)
+
+    def _until_all_over(self, when: float) -> bool:
+        """The same, but not longer than any program runs. False where one still does."""
+        self._ending = True
+        self._until(when)
+        self._ending = False
+        self.scheduler.halted = self._decided
+        return self._decided or self._all_over()
+
+    @property
+    def _decided(self) -> bool:
+        """Was something wrong, or what is known to be?"""
+        return bool(self.ground.violation or self.ground.risen)
+
+    def _all_over(self) -> bool:
+        return all(program.over or site.dead for site, program in self._programs)
+
+    def _calm(self) -> None:
+        """Everything is healed; what is late still comes."""
+        for site in self.sites.values():
+            self._nemesis.make_whole(site)
+        quiet = max([self._now(), *(site.network.late_until for site in self.sites.values())])
+        self.judges.calm_since = quiet + LEASES_END_WITHIN
+        self._trace("world", f"nothing goes wrong from here on, and all is calm from {self.judges.calm_since:.4f}")
+
+    def _look(self) -> None:
+        """From time to time at everything: what somebody believes may go wrong without anybody's doing."""
+        self.ground.look()
+        if self.judges.calm_since < self._now():
+            self.ground.idle(self.judges.calm_since, self._living)
+        if self._ending and self._all_over():
+            self.scheduler.halted = True
+        self.scheduler.at(self._now() + _LOOKS_EVERY, self._look)
+
+    def _living(self, name: str) -> bool:
+        return name in self.sites and self.sites[name].living
+
+    def _now(self) -> float:
+        return self.scheduler.now
+
+    def _trace(self, who: str, what: str) -> None:
+        if self._traced:
+            self._lines.append(f"{self.scheduler.now:9.4f}  {who:<9} {what}")
+
+    def _result(self) -> Result:
+        faults = sum((site.network.met for site in self.sites.values()), self._nemesis.done)
+        return Result(
+            self._plan,
+            self.ground.violation,
+            tuple(self._lines),
+            self.judges.outcomes,
+            faults,
+            self.ground.hand_overs,
+            self.ground.setbacks,
+            self.ground.risen,
+            self._now(),
+            self.scheduler.steps,
+        )
