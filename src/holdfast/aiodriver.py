@@ -41,6 +41,8 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
     except StopIteration as done:
         result: Outcome = done.value
         return result
+    finally:
+        steps.close()  # see drivers.py
 
 
 async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:

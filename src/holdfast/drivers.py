@@ -68,3 +68,5 @@ def run(steps: Steps[Outcome], clock: Clock) -> Outcome:
     except StopIteration as done:
         result: Outcome = done.value
         return result
+    finally:
+        steps.close()  # interrupted in this very function, it would wait for ever within whatever it has taken

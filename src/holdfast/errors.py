@@ -144,7 +144,7 @@ class StoreError(HoldfastError):
 class StoreUnavailable(StoreError):
     """No usable answer before the deadline. The request may have reached the store."""
 
-    happened = "unknown"
+    happened: ClassVar[Happened] = "unknown"
     retry = True
 
 

@@ -16,11 +16,20 @@ A caller that is interrupted or runs out of time leaves the touching to the hold
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from holdfast import checks
-from holdfast.errors import CompareFailed, HoldfastError, InvalidOption, LeaseLost, StaleToken, StoreUnavailable
+from holdfast.errors import (
+    CompareFailed,
+    Happened,
+    HoldfastError,
+    InvalidOption,
+    LeaseLost,
+    StaleToken,
+    StoreUnavailable,
+)
 from holdfast.fence import Fence, stale
 from holdfast.lease import Committed, Compare, Delete, Fate, Lease, Line, Mode, Put, Record, Ticket
 from holdfast.limits import COMMIT_BYTES_MAX, COMMIT_KEYS_MAX
@@ -39,10 +48,10 @@ class Keys:
         self._shared = ticket.mode is not Mode.EXCLUSIVE
         self._fence = fence
         self._namespace = namespace
-        self._guard = threading.RLock()  # guards _busy and _waiting; a signal handler may re-enter
-        self._busy = False
-        self._waiting: list[Signal] = []
-        # These belong to whoever has made it busy.
+        self._guard = threading.RLock()  # guards _turns; a signal handler may re-enter
+        # Who stands first may commit. Weak: a caller interrupted anywhere gives up its place by dying.
+        self._turns: list[weakref.ref[Signal]] = []
+        # These belong to whoever stands first.
         self._ticket = ticket  # as last seen: its version is what a commit is tied to
         self._doubted: int | None = None  # the version to which a commit of unknown fate was tied
 
@@ -115,29 +124,34 @@ class Keys:
         self._doubted = None
 
     def _alone(self, steps: Steps[Outcome], until: float) -> Steps[Outcome]:
-        """Carry out `steps` while nobody else does, of all the threads and tasks that use this hold."""
-        while not self._take():
-            signal = Signal()
-            with self._guard:
-                self._waiting.append(signal)
-            if self._busy and not (yield Await(signal, until)):
-                raise StoreUnavailable("another commit under this hold went on for too long; this one was not sent")
+        """Carry out `steps` while nobody else of this hold does, in any thread or task. First come, first served."""
+        place = Signal()
         try:
+            self._line_up(place)
+            if self._first() is not place and not (yield Await(place, until)):
+                raise NotSent("other commits under this hold were in the way until the deadline; this one was not sent")
             return (yield from steps)
         finally:
-            self._give_back()
+            self._leave(place)
 
-    def _take(self) -> bool:
+    def _line_up(self, place: Signal) -> None:
         with self._guard:
-            taken, self._busy = not self._busy, True
-            return taken
+            self._turns.append(weakref.ref(place, self._wake_first))
 
-    def _give_back(self) -> None:
+    def _leave(self, place: Signal) -> None:
         with self._guard:
-            self._busy = False
-            waiting, self._waiting = self._waiting, []
-        for signal in waiting:
-            signal.set()
+            self._turns = [turn for turn in self._turns if turn() not in (None, place)]
+        self._wake_first()
+
+    def _first(self) -> Signal | None:
+        with self._guard:
+            return next((place for turn in self._turns if (place := turn()) is not None), None)
+
+    def _wake_first(self, _: object = None) -> None:
+        """Tell whoever is first by now that it is. Whoever was first and knows is not disturbed."""
+        first = self._first()
+        if first is not None:
+            first.set()
 
     def _stale(self, until: float) -> Steps[StaleToken]:
         """The error that names both tokens, as far as the line tells who came after us."""
@@ -157,6 +171,12 @@ class Keys:
             f"before this hold's next exchange) is unknown: read, and decide. Asking further came to: {error}"
         )
         return LeaseLost(told) if isinstance(error, (StaleToken, LeaseLost)) else StoreUnavailable(told)
+
+
+class NotSent(StoreUnavailable):
+    """A commit did not get its turn in time."""
+
+    happened: ClassVar[Happened] = "no"
 
 
 class _MayBeDone(StoreUnavailable):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 class Signal:
     """Set once, stays set. Callbacks run in the setting thread and must not block."""
 
-    __slots__ = ("_callbacks", "_is_set", "_on_close")
+    __slots__ = ("__weakref__", "_callbacks", "_is_set", "_on_close")
 
     def __init__(self) -> None:
         self._is_set = False

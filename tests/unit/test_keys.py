@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import itertools
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.errors import (
     ClientClosed,
     CompareFailed,
@@ -22,6 +27,7 @@ from holdfast.errors import (
 from holdfast.fence import Fence
 from holdfast.keys import Keys
 from holdfast.lease import Committed, Compare, Delete, Fate, Line, Mode, Put, Ticket
+from holdfast.signals import Signal
 from holdfast.turn import Await, Commit, Read, Survey, Touch
 
 from .fakes import FakeLease
@@ -231,8 +237,9 @@ def test_commit_that_waits_for_another_too_long_was_not_sent() -> None:
     """Bounded by its own deadline; and the next one gets through."""
     first = Play(commit(PUT))
     second = Play(commit(PUT), keys=first.keys)
-    with pytest.raises(StoreUnavailable, match="not sent"):
+    with pytest.raises(StoreUnavailable, match="not sent") as told:
         second.answer(False)
+    assert told.value.happened == "no"
     first.answer(Committed(Fate.DONE, {"a": 9}))
     assert isinstance(Play(commit(PUT), keys=first.keys).step, Commit)
 
@@ -242,3 +249,64 @@ def test_commit_dropped_in_the_middle_gives_its_turn_back() -> None:
     first = Play(commit(PUT))
     first._steps.close()
     assert isinstance(Play(commit(PUT), keys=first.keys).step, Touch)
+
+
+def test_turn_goes_to_whoever_waits_longest() -> None:
+    """One that commits in a loop does not starve the others."""
+    first = Play(commit(PUT))
+    second, third = (Play(commit(PUT), keys=first.keys) for _ in range(2))
+    first.answer(Committed(Fate.DONE, {"a": 9}))
+    again = Play(commit(PUT), keys=first.keys)
+    waiting = [play.step.signal.is_set() for play in (second, third, again)]
+    assert waiting == [True, False, False]
+    second.answer(True)
+    second.answer(Committed(Fate.DONE, {"a": 10}))
+    assert (third.step.signal.is_set(), again.step.signal.is_set()) == (True, False)
+
+
+def test_waiter_that_gives_up_does_not_break_the_line() -> None:
+    """Dropped while waiting, or just as its turn has come: the next one is told."""
+    first = Play(commit(PUT))
+    second, third, fourth = (Play(commit(PUT), keys=first.keys) for _ in range(3))
+    second._steps.close()
+    first.answer(Committed(Fate.DONE, {"a": 9}))
+    assert third.step.signal.is_set()
+    third._steps.close()
+    assert fourth.step.signal.is_set()
+
+
+def test_caller_that_dies_without_a_word_gives_up_its_place() -> None:
+    """Interrupted in the very lines that would give it back: when its frame is gone, so is its place."""
+    keys = Keys(FakeLease(), TICKET, lambda: FENCE, "ns")
+    place = Signal()
+    keys._line_up(place)
+    waiting = Play(commit(PUT), keys=keys)
+    assert isinstance(waiting.step, Await)
+    del place
+    gc.collect()
+    assert waiting.step.signal.is_set()
+    assert isinstance(waiting.answer(True), Commit)
+
+
+@pytest.mark.parametrize("line", range(100))
+def test_interrupt_at_any_line_leaves_the_hold_usable(line: int) -> None:
+    """Ctrl-C may come anywhere: the next commit gets through."""
+    with holdfast.connect(f"memory://interrupted-{line}") as client, client.lock("a") as hold:
+        seen = itertools.count()
+
+        def trace(frame: FrameType, event: str, _: object) -> object:
+            ours = frame.f_code.co_filename.endswith(("keys.py", "drivers.py"))
+            if ours and event == "line" and next(seen) == line:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)  # type: ignore[arg-type]  # raises, which typeshed does not think of
+        try:
+            hold.store.put("data", b"1")
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        hold.store.put("data", b"2")
+        assert hold.store.get("data").value == b"2"  # type: ignore[union-attr]  # it is there
