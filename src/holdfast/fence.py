@@ -57,6 +57,8 @@ class Fence:
             )
         _refuse_outside(self.token, "token", 1, TOKEN_MAX)
         _refuse_outside(self.incarnation, "incarnation", 0, INCARNATION_MAX)
+        if not isinstance(self.ids, tuple):  # else equal fences would differ, or have no hash
+            raise InvalidFence(f"the ids of a fence are a tuple, not {type(self.ids).__name__}")
         if len(self.ids) > FENCE_HOLDERS_MAX:
             raise InvalidFence(
                 f"{len(self.ids)} tickets are held together in {self.line}, and a fence carries at most "
@@ -123,8 +125,8 @@ def admit(seen: Fence | None, offered: Fence) -> Fence:
     raise stale(seen, offered)
 
 
-def stale(seen: Fence | None, offered: Fence) -> StaleToken:
-    """The error for `offered`, in the words that every guard uses."""
+def stale(seen: Fence | None, offered: Fence, *, written: str = "Nothing was written.") -> StaleToken:
+    """The error for `offered`, in the words that every guard uses. `written` is what is known of its writes."""
     if seen is None:
         told = "its ticket is gone from the store"
     elif seen.incarnation != offered.incarnation:
@@ -135,7 +137,7 @@ def stale(seen: Fence | None, offered: Fence) -> StaleToken:
     else:
         told = f"token {seen.token} was seen (if the store was restored or replaced since, raise `incarnation=`)"
     return StaleToken(
-        f"token {offered.token} of {offered.line} is stale: {told}. Nothing was written. Stop the protected work.",
+        f"token {offered.token} of {offered.line} is stale: {told}. {written} Stop the protected work.",
         offered=str(offered),
         seen="" if seen is None else str(seen),
     )

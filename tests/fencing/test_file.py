@@ -14,11 +14,12 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -581,6 +582,89 @@ def test_lock_file_replaced_while_waited_for_is_not_taken_for_the_lock(
     assert taken == [False, True]
 
 
+def test_link_switched_while_its_target_is_waited_for_is_followed_to_where_it_leads_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `replace` returned for is what the path shows, with the fence of that file."""
+    old, new, link = tmp_path / "old", tmp_path / "new", tmp_path / "link"
+    old.write_bytes(b"old")
+    new.write_bytes(b"new")
+    link.symlink_to(old)
+    switch_when_locked(monkeypatch, link, [new])
+    FileGuard(link).replace(token(2), b"x")
+    assert (link.read_bytes(), new.read_bytes(), old.read_bytes()) == (b"x", b"x", b"old")
+    assert FileGuard(new).seen() == token(2)
+    assert FileGuard(old).seen() is None
+
+
+def test_link_that_is_switched_again_and_again_makes_the_call_busy_at_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends, and wrote nowhere."""
+    targets = [tmp_path / "a", tmp_path / "b"]
+    link = tmp_path / "link"
+    link.symlink_to(targets[1])
+    switch_when_locked(monkeypatch, link, itertools.cycle(targets))
+    with pytest.raises(GuardBusy, match=r"link led to .* it led to .* Nothing was written"):
+        FileGuard(link, timeout=0.05).replace(token(1), b"x")
+    assert [target for target in targets if target.exists()] == []
+
+
+def switch_when_locked(monkeypatch: pytest.MonkeyPatch, link: Path, targets: Iterable[Path]) -> None:
+    """Each time a lock is taken, the link leads to the next one already."""
+    lockf, left = FileGuard.__init__.__globals__["fcntl"].lockf, iter(targets)
+
+    def switching(*args: int) -> None:
+        lockf(*args)
+        if (target := next(left, None)) is not None:
+            link.unlink()
+            link.symlink_to(target)
+
+    monkeypatch.setattr("fcntl.lockf", switching)
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+# Its death closes it, as any file's does, and Python says so.
+@pytest.mark.filterwarnings("ignore:.*unclosed file.*:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_call_interrupted_at_any_place_by_a_signal_handler_that_raises_keeps_no_lock(path: Path) -> None:
+    """Ctrl-C or an alarm: the process that goes on does not hold the file from all others, nor from itself."""
+    guard = FileGuard(path, timeout=0.0)
+    guard.replace(token(1), b"x")
+    for interrupted in itertools.count():
+        try:
+            with raising_at(interrupted):
+                guard.read(token(1))
+        except Interrupted:
+            pass
+        else:
+            break
+        with Child(partial(guard.read, token(1))) as child:  # now that the traceback is gone, too
+            assert child.outcome() == DONE, interrupted
+    assert interrupted > 100
+
+
+@contextmanager
+def raising_at(number: int) -> Iterator[None]:
+    """Raise where Python runs signal handlers: as a function of its own begins, and as one of C has returned."""
+    left = itertools.count()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event in ("call", "c_return") and next(left) == number:
+            sys.setprofile(None)
+            raise Interrupted
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 # The rule.
 
 _IDS = [f"{number:020x}" for number in range(4)]
@@ -687,6 +771,37 @@ def test_damaged_record_refuses_every_call_and_says_what_to_do(path: Path, recor
             call()
     assert path.read_bytes() == b"x"
     assert names(path) == beside(path)
+
+
+@pytest.mark.parametrize("beside", [".ledger.json.fence", ".ledger.json.lock", "ledger.json"])
+def test_pipe_in_the_place_of_a_file_raises_and_does_not_hang(path: Path, beside: str) -> None:
+    """Nobody ever writes to it."""
+    guard = FileGuard(path)
+    os.mkfifo(path.with_name(beside))
+
+    def work() -> None:
+        for call in (guard.claim, guard.read, lambda fence: guard.replace(fence, b"x")):
+            with pytest.raises(OSError, match="Not a regular file"):
+                call(token(1))
+        if beside.endswith("lock"):
+            assert guard.seen() is None  # it takes no lock
+            return
+        with pytest.raises(OSError, match="Not a regular file"):
+            guard.seen()
+
+    with Child(work) as child:
+        assert child.outcome() == DONE
+
+
+def test_name_too_long_for_a_temporary_file_beside_it_is_refused_when_the_guard_is_made(tmp_path: Path) -> None:
+    """In bytes; and of the target, where it is a link."""
+    longest = tmp_path / ("n" * 233)
+    FileGuard(longest).replace(token(1), b"x")
+    assert longest.read_bytes() == b"x"
+    (tmp_path / "link").symlink_to("n" * 234)
+    for name in ("n" * 234, "ü" * 117, "link"):
+        with pytest.raises(InvalidOption, match=r"has 234 bytes, and a guarded file at most 233"):
+            FileGuard(tmp_path / name)
 
 
 def test_record_mended_by_hand_as_the_message_says_counts(path: Path) -> None:

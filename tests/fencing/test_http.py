@@ -39,6 +39,7 @@ from holdfast.fencing.http import (
     Send,
     afenced,
     fence_of,
+    raise_for_fencing,
 )
 
 from .conftest import Rivals
@@ -325,9 +326,11 @@ def test_dead_seat_holder_is_refused_after_a_newer_seat_and_its_co_holder_is_not
 # Who needs a fence, and what is one.
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "post", "Delete"])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "PATCH", "DELETE", "post", "Delete", "MKCOL", "MOVE", "LOCK", "PURGE", "QUERY", "get", ""]
+)
 def test_write_without_a_fence_is_428_however_its_method_is_written(method: str) -> None:
-    """There are frameworks that take "post" for POST; none may be reached by it."""
+    """What is not known to read may write; and there are frameworks that take "post" for POST."""
     ledger, app = stage()
     told = run(call(app, method=method))
     assert (told.status, told.type) == (428, "urn:holdfast:fence-required")
@@ -336,7 +339,16 @@ def test_write_without_a_fence_is_428_however_its_method_is_written(method: str)
     assert ledger.calls == 0
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize(
+    ("method", "status"), [("LOCK", 428), ("lock", 428), ("PUT", 428), ("POST", 200), ("GET", 200)]
+)
+def test_methods_that_are_named_need_a_fence_and_no_others(method: str, status: int) -> None:
+    """Whoever knows better says so, in any case of letters."""
+    _, app = stage(methods=("put", "Lock"))
+    assert run(call(app, method=method)).status == status
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
 def test_read_without_a_fence_passes_and_with_one_claims(method: str) -> None:
     """Whoever only looks needs none; whoever will write afterwards claims with the look."""
     ledger, app = stage()
@@ -720,6 +732,203 @@ def test_stale_token_that_is_the_apps_own_trouble_is_not_told_to_the_client(fenc
     with pytest.raises(StaleToken):
         run(call(app, sent(A)))
     assert not app._traffic
+
+
+def failure(status: int = 500, **more: Any) -> list[Message]:
+    """An answer in one piece, as frameworks send one."""
+    headers = [(b"content-type", b"text/plain")]
+    return [
+        {"type": "http.response.start", "status": status, "headers": headers},
+        {"type": "http.response.body", "body": b"Internal Server Error", **more},
+    ]
+
+
+def framework(inner: App, *answer: Message) -> App:
+    """What Starlette's outermost handler does: it answers 500, and raises the error again for the server's log."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await inner(scope, receive, send)
+        except Exception:
+            for message in answer or failure():
+                await send(message)
+            raise
+
+    return app
+
+
+async def told_and_raised(app: App) -> tuple[list[Message], Exception | None]:
+    """What a server is told to send for a write of A, and what it hears afterwards."""
+    told: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"raw"}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    try:
+        await app(scope_of(sent(A)), receive, send)
+    except Exception as error:
+        return told, error
+    return told, None
+
+
+def test_stale_token_from_inside_a_framework_is_409_though_its_500_was_sent_before() -> None:
+    """Only the error that follows the 500 says what it was about."""
+    app = FencingMiddleware(framework(raises_stale(A, answered=False)), line=LINE)
+    told = run(call(app, sent(A)))
+    assert (told.status, told.type, len(told.messages)) == (409, "urn:holdfast:stale-token", 2)
+    assert (told.problem["offered"], told.problem["seen"]) == (str(A), str(B))
+    assert not app._traffic
+
+
+async def divides_by_zero(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ZeroDivisionError("the app's own")
+
+
+@pytest.mark.parametrize(
+    ("inner", "error"),
+    [(divides_by_zero, ZeroDivisionError), (raises_stale(Fence("billing/other", 5), answered=False), StaleToken)],
+    ids=["another error", "of another fence"],
+)
+def test_500_of_a_framework_that_has_its_own_reasons_is_sent_as_it_is(inner: App, error: type[Exception]) -> None:
+    """It was held back for a moment, and nothing of it is lost; the server hears the error as well."""
+    told, raised = run(told_and_raised(FencingMiddleware(framework(inner), line=LINE)))
+    assert told == failure()
+    assert isinstance(raised, error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        failure(403),
+        [*failure(500, more_body=True), *failure()[1:]],
+        [*failure(), {"type": "http.response.trailers", "headers": []}],
+    ],
+    ids=["below 500", "in pieces", "with trailers"],
+)
+def test_answer_that_is_under_way_is_not_taken_back(answer: list[Message]) -> None:
+    """Whatever comes afterwards: a client that has read the half of it can't be told another one."""
+    app = FencingMiddleware(framework(raises_stale(A, answered=False), *answer), line=LINE)
+    told, raised = run(told_and_raised(app))
+    assert told == answer
+    assert isinstance(raised, StaleToken)
+
+
+@pytest.mark.parametrize("status", [200, 404, 500, 503])
+def test_answer_of_an_app_that_raises_nothing_passes_whole_and_in_order(status: int) -> None:
+    """A 500 is an answer like any other where no error follows it."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in failure(status):
+            await send(message)
+
+    assert run(told_and_raised(FencingMiddleware(app, line=LINE))) == (failure(status), None)
+
+
+def test_500_does_not_wait_for_an_app_that_waits_for_its_client_to_go() -> None:
+    """The client waits for the answer: both would wait for ever."""
+    told: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in failure():
+            await send(message)
+        await receive()
+
+    async def receive() -> Message:
+        assert told == failure()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    run(FencingMiddleware(app, line=LINE)(scope_of(sent(A)), receive, send))
+    assert told == failure()
+
+
+def test_500_of_an_app_that_is_cancelled_afterwards_is_sent() -> None:
+    """What the app has sent is sent, whichever way it ends."""
+    told: list[Message] = []
+    answered = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in failure():
+            await send(message)
+        answered.set()
+        await asyncio.Event().wait()  # its end is the cancellation
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    async def main() -> None:
+        serving = asyncio.ensure_future(FencingMiddleware(app, line=LINE)(scope_of(sent(A)), receive, send))
+        await answered.wait()
+        serving.cancel()
+        await asyncio.wait([serving])
+        assert serving.cancelled()
+
+    run(main())
+    assert told == failure()
+
+
+# A refusal without a body.
+
+
+def test_head_of_a_stale_holder_raises_like_any_other_of_its_requests() -> None:
+    """The answer to a HEAD has no body: a header names both fences."""
+    ledger, app = stage()
+
+    async def main() -> None:
+        async with visitor(app, A) as a, visitor(app, B) as b:
+            assert (await b.head("/")).status_code == 200
+            with pytest.raises(StaleToken) as caught:
+                await a.head("/")
+            assert (caught.value.offered, caught.value.seen) == (str(A), str(B))
+            assert str(A) in str(caught.value)
+            assert str(B) in str(caught.value)
+
+    run(main())
+    assert ledger.fences == [B]
+
+
+@pytest.mark.parametrize("error", [FenceMismatch("of a guard"), GuardBusy("of a guard")])
+def test_head_that_a_guard_refuses_raises_what_the_guard_did(error: HoldfastError) -> None:
+    """Each refusal that a client can make an error of."""
+    _, app = stage(guard=Broken(error))
+
+    async def main() -> None:
+        async with visitor(app, A) as a:
+            with pytest.raises(type(error), match="refused"):
+                await a.head("/")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "seen", ['x\r\nSet-Cookie: a="b"', "x, y; z\\", "l\u00e9dger \U0001f512", "\x00\x7f\ud800", str(B), ""]
+)
+def test_whatever_a_guard_calls_seen_stays_inside_the_header(seen: str) -> None:
+    """No line ends early, and the client reads what the guard wrote."""
+    _, app = stage(guard=Broken(StaleToken("of a guard", offered=str(A), seen=seen)))
+    value = run(call(app, sent(A))).headers[b"fencing-problem"]
+    assert all(0x20 <= byte < 0x7F for byte in value)
+    response = httpx.Response(409, headers={"fencing-problem": value.decode("ascii")})
+    with pytest.raises(StaleToken) as caught:
+        raise_for_fencing(response)
+    assert (caught.value.offered, caught.value.seen) == (str(A), seen)
+
+
+def test_header_that_would_be_too_long_says_the_type_only() -> None:
+    """The refusal arrives, and the body says the rest where there is one."""
+    long = Fence("billing/" + "x" * 4000, 34)
+    _, app = stage(guard=Broken(StaleToken("of a guard", offered=str(A), seen=str(long))))
+    told = run(call(app, sent(A)))
+    assert json.loads(told.headers[b"fencing-problem"]) == {"type": "urn:holdfast:stale-token"}
+    assert told.problem["seen"] == str(long)
 
 
 # Guards that fail, and the one that remembers here.

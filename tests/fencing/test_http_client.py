@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.errors import FenceMismatch, GuardBusy, InvalidOption, LeaseLost, StaleToken
+from holdfast.errors import FenceMismatch, GuardBusy, InvalidOption, LeaseLost, StaleToken, UsageError
 from holdfast.fence import Fence, line_name
 from holdfast.fencing.http import (
     afence_requests,
@@ -174,6 +174,111 @@ def test_redirect_is_fenced_anew() -> None:
     assert [timeouts(request)["read"] for request in wire.requests] == [4.0, 1.0]
 
 
+def test_asyncios_hooks_on_a_blocking_client_fence_all_the_same() -> None:
+    """It awaits nothing: what its hooks do not do at once is never done, and nobody is told."""
+    wire = Wire()
+    hold = Bare(left=2.5)
+    with httpx.Client(transport=wire.transport, event_hooks=afenced(hold), timeout=None) as client:
+        assert client.post("http://ledger/").status_code == 200
+        hold.lost = True
+        with pytest.raises(LeaseLost):
+            client.post("http://ledger/")
+    (request,) = wire.requests
+    assert request.headers["Fencing-Token"] == str(A)
+    assert set(timeouts(request).values()) == {2.5}
+
+
+# Where the fence may go.
+
+
+def moved(to: str) -> Callable[[], httpx.Response]:
+    """Answers the first request with a redirect, and all others with 200."""
+    answers = iter([httpx.Response(307, headers={"location": to})])
+    return lambda: next(answers, httpx.Response(200))
+
+
+ELSEWHERE = ["http://elsewhere/", "https://ledger/", "http://ledger:8080/", "http://ledger.elsewhere/", "//elsewhere/"]
+
+
+@pytest.mark.parametrize("there", ELSEWHERE)
+def test_redirect_to_another_origin_does_not_get_the_fence(there: str) -> None:
+    """Whoever has it may depose everybody. The write is not sent without it, either, on neither of httpx's clients."""
+    wire = Wire(moved(there))
+    with httpx.Client(transport=wire.transport, event_hooks=fenced(Bare()), follow_redirects=True) as client:
+        with pytest.raises(UsageError, match="origins="):
+            client.post("http://ledger/")
+    assert [request.url.host for request in wire.requests] == ["ledger"]
+    other = Wire(moved(there))
+
+    async def main() -> None:
+        hooks = afenced(Bare())
+        async with httpx.AsyncClient(transport=other.transport, event_hooks=hooks, follow_redirects=True) as client:
+            with pytest.raises(UsageError, match="origins="):
+                await client.post("http://ledger/")
+
+    run(main())
+    assert len(other.requests) == 1
+
+
+def test_redirect_within_the_origin_gets_the_fence() -> None:
+    """However its usual port and the case of its host are written."""
+    wire = Wire(moved("http://LEDGER:80/there"))
+    with httpx.Client(transport=wire.transport, event_hooks=fenced(Bare()), follow_redirects=True) as client:
+        client.post("http://ledger/")
+    assert [request.headers["fencing-token"] for request in wire.requests] == [str(A), str(A)]
+
+
+def test_request_of_ones_own_to_another_origin_is_not_sent() -> None:
+    """The origin of the first request is that of the hook, and no secret of the second's URL is told."""
+    wire = Wire()
+    with httpx.Client(transport=wire.transport, base_url="http://ledger", event_hooks=fenced(Bare())) as client:
+        client.get("/")
+        with pytest.raises(UsageError, match=r"http://ledger\b.*https://invoices:8443\b") as caught:
+            client.get("https://user:secret@invoices:8443/path?secret")
+        assert "secret" not in str(caught.value)
+        client.get("/")
+    assert len(wire.requests) == 2
+
+
+def test_origins_that_are_named_get_the_fence_and_no_others() -> None:
+    """Also where the first request goes elsewhere, and however they are written."""
+    wire = Wire(moved("https://invoices:8443/there"))
+    hooks = fenced(Bare(), origins=("HTTP://Ledger:80/", "https://invoices:8443", "http://[::1]:8080"))
+    with httpx.Client(transport=wire.transport, event_hooks=hooks, follow_redirects=True) as client:
+        with pytest.raises(UsageError):
+            client.post("http://elsewhere/")
+        client.post("http://ledger/")
+        client.post("http://[::1]:8080/")
+        with pytest.raises(UsageError):
+            client.post("https://invoices/")
+    assert [request.url.host for request in wire.requests] == ["ledger", "invoices", "::1"]
+
+
+NO_ORIGINS: list[Any] = [
+    "http://ledger",
+    (),
+    ("ledger",),
+    ("ledger:8080",),
+    ("//ledger",),
+    ("ftp://ledger",),
+    ("https://",),
+    ("https://ledger/path",),
+    ("https://ledger?query",),
+    ("https://user:secret@ledger",),
+    ("https://ledger:port-secret",),
+    (None,),
+]
+
+
+@pytest.mark.parametrize("origins", NO_ORIGINS, ids=str)
+def test_origins_that_are_none_are_refused_when_made(origins: Any) -> None:
+    """Not at the first request, and without showing what may be a password."""
+    for make in (fenced, afenced, fence_requests, afence_requests):
+        with pytest.raises(InvalidOption) as caught:
+            make(Bare(), origins=origins)
+        assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("header", ["", "no good", "f\u00e9nce", None])
 def test_hook_with_a_header_that_is_none_is_refused_when_made(header: Any) -> None:
     """Not at the first request."""
@@ -222,6 +327,8 @@ def test_refusal_of_ours_becomes_its_error_in_both_clients(status: int, problem:
                 await client.post("http://ledger/")
 
     run(main())
+    with httpx.Client(transport=wire.transport, event_hooks=afenced(Bare())) as client, pytest.raises(error):
+        client.post("http://ledger/")  # asyncio's hooks, which nobody awaits here
 
 
 class Slowly(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -267,6 +374,24 @@ def test_problem_without_its_members_is_a_stale_token_all_the_same() -> None:
     with pytest.raises(StaleToken) as caught:
         raise_for_fencing(response)
     assert (caught.value.offered, caught.value.seen) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"", b"urn:holdfast:stale-token", b"{", b"[]", b"[" * 5_000, b'{"type": null}', b'{"type": "other"}', b"\xe9"],
+)
+def test_header_that_tells_no_refusal_of_ours_is_left_alone(told: bytes) -> None:
+    """A header may say anything."""
+    raise_for_fencing(httpx.Response(409, headers={b"fencing-problem": told}))
+
+
+def test_refusal_in_the_header_alone_counts_only_where_it_is_one() -> None:
+    """An answer that succeeded is no refusal, whatever its headers are called."""
+    headers = {"fencing-problem": json.dumps({"type": "urn:holdfast:stale-token"})}
+    raise_for_fencing(httpx.Response(200, headers=headers))
+    for body in (b"", b"<h1>Conflict</h1>", b'{"type": "about:blank"}'):  # a gateway may have its own
+        with pytest.raises(StaleToken):
+            raise_for_fencing(httpx.Response(409, headers=headers, content=body))
 
 
 def test_importing_the_module_imports_neither_httpx_nor_a_framework() -> None:

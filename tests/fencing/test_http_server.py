@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 
 from holdfast.errors import StaleToken
-from holdfast.fencing.http import App, afenced
+from holdfast.fencing.http import App, FencingMiddleware, afenced, fenced
 
 from .conftest import Rivals
-from .test_http import stage
-from .test_http_client import A, B, run
+from .test_http import framework, raises_stale, stage
+from .test_http_client import A, B, Bare, run
 
 
 @contextmanager
@@ -92,6 +92,21 @@ def test_real_server_client_that_hangs_up_is_waited_for_while_its_handler_runs()
         run(main(address))
     assert ledger.entries == ["A", "B"]
     assert not app._traffic
+
+
+def test_real_server_deposed_holder_gets_its_409_from_inside_a_framework_and_for_a_head() -> None:
+    """With a blocking client: a 500 that was sent before, and an answer without a body, both say who is stale."""
+    _, app = stage()
+    inside = FencingMiddleware(framework(raises_stale(A, answered=False)), line=A.line)
+    with served(inside) as address, httpx.Client(base_url=f"http://{address}", event_hooks=fenced(Bare())) as client:
+        with pytest.raises(StaleToken) as caught:
+            client.post("/", content="A")
+        assert (caught.value.offered, caught.value.seen) == (str(A), str(B))
+    with served(app) as address, httpx.Client(base_url=f"http://{address}", event_hooks=fenced(Bare())) as client:
+        assert httpx.head(f"http://{address}/", headers={"Fencing-Token": str(B)}).status_code == 200
+        with pytest.raises(StaleToken) as caught:
+            client.head("/")
+        assert (caught.value.offered, caught.value.seen) == (str(A), str(B))
 
 
 def exchange(address: str, request: bytes) -> bytes:

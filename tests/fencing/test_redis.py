@@ -24,9 +24,10 @@ from redis.retry import Retry
 from holdfast.errors import FenceMismatch, InvalidFence, InvalidOption, StaleToken, StoreRefused
 from holdfast.fence import Fence, admit
 from holdfast.fencing.redis import AsyncRedisGuard, RedisGuard
+from holdfast.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
+from holdfast.testing.servers.processes import free_port, give_back
 from tests.conformance.worlds import eventually
 from tests.servers import Redis, start_database
-from tests.servers.processes import free_port, give_back
 
 from .conftest import Rivals
 
@@ -245,6 +246,7 @@ def test_seats_held_together_write_in_turn_and_a_dead_one_is_refused_after_a_new
 
 # The rule.
 
+_THIS_TRY = "This try wrote nothing; an earlier one whose answer was lost may have."
 _IDS = [f"{number:020x}" for number in range(4)]
 _TOKENS = [1, 2, 3, 10, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1]
 FENCES = st.builds(
@@ -279,7 +281,7 @@ def test_any_sequence_of_fences_is_admitted_and_refused_as_the_rule_says(
                 before = everything(client)
                 with pytest.raises(type(expected)) as refused:
                     ways[verb](fence, str(number))
-                assert str(refused.value) == str(expected)
+                assert str(refused.value).replace(_THIS_TRY, "Nothing was written.") == str(expected)
                 assert everything(client) == before
             else:
                 content = str(number).encode() if verb in ("set", "wrapped") else content
@@ -512,8 +514,8 @@ def test_server_that_is_away_raises_redis_pys_own_error(face: str) -> None:
         give_back(port)
 
 
-def losing_one_answer(url: str, *, retries: int) -> Any:
-    """A client whose first answer to a known script is lost, and that tries again this often."""
+def losing_one_answer(url: str, *, retries: int, then: Callable[[], object] = lambda: None) -> Any:
+    """A client whose first answer to a known script is lost, with this right after, and that tries again this often."""
     lost: list[bool] = []
 
     class Losing(redis.Connection):  # type: ignore[misc]  # redis-py is not typed for us
@@ -528,6 +530,7 @@ def losing_one_answer(url: str, *, retries: int) -> Any:
             if b"EVALSHA" in self.asked and not lost:
                 lost.append(True)
                 self.disconnect()
+                then()
                 raise redis.ConnectionError("the answer was lost")
             return answer
 
@@ -546,6 +549,35 @@ def test_write_whose_answer_was_lost_is_accepted_when_retried(url: str, client: 
             guard.set(token(2), "key", "y")
         assert client.get("key") == b"y"
         guard.set(token(2), "key", "y")
+
+
+def test_refusal_of_a_retry_says_only_what_this_try_did(url: str, client: redis.Redis) -> None:
+    """The first try wrote, a younger one claimed, the retry of redis-py itself was refused: no "nothing" is told."""
+    RedisGuard(client).set(token(1), "key", "before")
+    with losing_one_answer(url, retries=1, then=lambda: RedisGuard(client).claim(token(3))) as losing:
+        with pytest.raises(StaleToken, match=r"token 3 was seen.*This try wrote nothing; an earlier one.*may") as told:
+            RedisGuard(losing).set(token(2), "key", "first try")
+    assert "Nothing was written" not in str(told.value)
+    assert (told.value.offered, told.value.seen) == (str(token(2)), str(token(3)))
+    assert client.get("key") == b"first try"
+
+
+def test_replica_refuses_every_call_also_with_a_fence_that_it_knows(url: str, client: redis.Redis) -> None:
+    """It may lag behind the primary: it must not answer for a fence that is stale there."""
+    guard = RedisGuard(client)
+    guard.set(token(1), "key", "x")
+    with closing(start_database(Redis())) as server, redis.Redis(port=server.port) as replica:
+        replica.replicaof("127.0.0.1", client.connection_pool.connection_kwargs["port"])
+        assert eventually(lambda: replica.get(RECORD) == str(token(1)).encode())
+        asked = RedisGuard(replica)
+        calls: list[Callable[[], object]] = [
+            lambda: asked.claim(token(1)),
+            lambda: asked.get(token(1), "key"),
+            lambda: asked.wrap("return 1")(token(1)),
+        ]
+        for call in calls:
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                call()
 
 
 @pytest.mark.parametrize(("retries", "count"), [(1, b"2"), (0, b"1")])
@@ -722,6 +754,36 @@ def test_damaged_record_refuses_every_call_and_says_what_to_do(guard: Any, clien
     guard.claim(token(2))
 
 
+_ID = "a" * 20
+NEARLY = [
+    *("00.3", "01.3", "0.03", "0.0", "0.3.", "0..3", "0.3..", f"0.3.{_ID}.", f"0.3..{_ID}", f"0.3{_ID}"),
+    *(f"0.3.{_ID[1:]}", f"0.3.{_ID}a", f"0.3.{_ID.upper()}", f"0.3.{_ID[1:]}g", "0.3" + f".{_ID}" * 129),
+    *(f"0.{2**63}", f"0.{10**19}", f"{2**31}.3", f"{10**18}.3", f"0.3 .{_ID}"),
+    *("0.3\n", "0.3\0", " 0.3", "-1.3", "0.3e1"),
+]
+
+
+@pytest.mark.parametrize("offered", [token(2), token(3), token(2**62), token(2, ids=(_ID,)), token(1, incarnation=1)])
+def test_record_that_is_nearly_a_fence_is_neither_compared_nor_overwritten(client: redis.Redis, offered: Fence) -> None:
+    """The script reads what Fence.parse reads, and no more."""
+    guard = RedisGuard(client)
+    for record in (f"{one}@{LINE}" for one in NEARLY):
+        client.set(RECORD, record)
+        with pytest.raises(StoreRefused):
+            guard.set(offered, "key", "x")
+        assert (client.keys(), client.get(RECORD)) == ([RECORD.encode()], record.encode())
+
+
+def test_record_at_the_bounds_of_a_fence_is_read(client: redis.Redis) -> None:
+    """And no less."""
+    guard = RedisGuard(client)
+    most: dict[str, Any] = {"incarnation": INCARNATION_MAX, "ids": tuple(f"{n:020x}" for n in range(FENCE_HOLDERS_MAX))}
+    for fence in (token(TOKEN_MAX, **most), token(1), token(TOKEN_MAX, incarnation=INCARNATION_MAX)):
+        client.set(RECORD, str(fence))
+        guard.claim(fence)
+        assert guard.seen(LINE) == fence
+
+
 def test_record_of_another_type_refuses_every_call_with_rediss_own_error(guard: Any, client: redis.Redis) -> None:
     """It is not overwritten."""
     client.hset(RECORD, "a", "b")
@@ -743,6 +805,11 @@ def test_wrong_input_is_refused_before_anything_is_sent(client: redis.Redis) -> 
         lambda: guard.wrap("#!lua flags=no-writes\nreturn 1"),
         lambda: guard.wrap(INCREMENT)(token(1), keys="count"),
         lambda: guard.wrap(INCREMENT)(token(1), keys=["count"], args="5"),
+        lambda: guard.set(token(1), RECORD, "0.9@billing/ledger"),
+        lambda: guard.get(token(1), RECORD.encode()),
+        lambda: guard.set(token(1), "holdfast:fence:grüße".encode(), "x", resource="grüße"),
+        lambda: guard.wrap(INCREMENT)(token(1), keys=["a", RECORD]),
+        lambda: RedisGuard(client, prefix=""),
         lambda: RedisGuard(client, prefix=b"x"),  # type: ignore[arg-type]  # what a user may pass by mistake
     ]
     for call in wrong:

@@ -87,6 +87,10 @@ def test_thing_that_is_no_text_is_refused(given: object) -> None:
         {"line": "a/b c"},
         {"line": None},
         {"ids": ("x",)},
+        {"ids": ["a" * 20]},
+        {"ids": {"a" * 20}},
+        {"ids": ""},
+        {"ids": None},
         {"ids": ("a" * 20,) * (FENCE_HOLDERS_MAX + 1)},
     ],
 )

@@ -10,7 +10,9 @@ the thread: the replace may still happen.
 What it promises. After `replace` returned, the file holds the new data, on disk. After any crash it holds the old or
 the new, never half. Once a fence is claimed, no `replace` with an older one lands, not even one that was under way
 in a process that was stopped and lost its lock meanwhile. Mode and owner stay as they were, as far as the system lets
-this process set them. A symbolic link stays, and its target is replaced.
+this process set them. A symbolic link stays, and its target is replaced. Lock, record and fence belong to the target:
+a call goes where the link leads once it has its turn, and a link that is switched leads to another file, with what
+was claimed there.
 
 How. Next to NAME stand `.NAME.fence`, the record of the youngest fence, and `.NAME.lock`, which one guard at a time
 holds with fcntl.lockf. Record and data are each written as a temporary file, and renamed when that is on disk; the
@@ -39,6 +41,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import re
 import secrets
@@ -54,7 +57,7 @@ from weakref import WeakValueDictionary
 
 from holdfast import checks
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.errors import GuardBusy, InvalidFence, StoreRefused
+from holdfast.errors import GuardBusy, InvalidFence, InvalidOption, StoreRefused
 from holdfast.fence import Fence, admit
 from holdfast.signals import Signal
 
@@ -64,7 +67,9 @@ _PAUSE_FIRST: Final = 0.001
 _PAUSE_MAX: Final = 0.05
 _CLAIM_ROUNDS_MAX: Final = 8
 _RECORD_BYTES_MAX: Final = 8192  # more than any fence's text has
+_NAME_BYTES_MAX: Final = 255 - len("..0123456789abcdef.tmp")  # the longest name that stands next to it
 _NEW: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+_LOCK: Final = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW
 _FLOCK: Final = "hhqqi4x"  # Linux's struct flock: type, whence, start, len, pid
 
 
@@ -72,11 +77,13 @@ class FileGuard:
     """Guards the file at `path`, which need not exist yet; its directory must.
 
     Keeps nothing open between calls: use it from any thread, and in a forked child. `timeout` is how many seconds a
-    call waits for another guard of the same file. Raises InvalidOption.
+    call waits for another guard of the same file. A name has at most 233 bytes: those of lock, record and temporary
+    files are longer. Raises InvalidOption.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 5.0) -> None:
         self._path = os.path.join(os.getcwd(), os.fspath(path))  # where it is now, whatever chdir comes
+        _refuse_long(os.path.basename(os.path.realpath(self._path)))
         self._timeout = checks.seconds(timeout, "timeout", least=0.0)
 
     def __repr__(self) -> str:
@@ -118,19 +125,20 @@ class FileGuard:
     @contextmanager
     def _alone(self) -> Iterator[_Place]:
         """The place, while no other guard of this file is in it: of this process, then of others."""
-        place = _Place.of(self._path)
         until = SYSTEM_CLOCK.now() + self._timeout
-        turn = _turn_at(place.identity())
-        if not turn.acquire(timeout=min(self._timeout, threading.TIMEOUT_MAX)):
-            raise place.busy(self._timeout, "another thread of this process")
-        try:
-            lock = _locked(place, self._timeout, until)
-            try:
-                yield place
-            finally:
-                os.close(lock)  # which frees it
-        finally:
-            turn.release()
+        place = _Place.of(self._path)
+        while True:  # ends by the deadline
+            with _turn(place, self._timeout, until), _locked(place, self._timeout, until):
+                found = _Place.of(self._path)
+                if found == place:
+                    yield place
+                    return
+            if SYSTEM_CLOCK.now() >= until:
+                raise GuardBusy(
+                    f"{self._path} led to {place.path}, and by the time that was free it led to {found.path}: "
+                    f"{self._timeout:g} s are over. Nothing was written. Try again"
+                )
+            place = found  # a link was switched while we waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +170,7 @@ class _Place:
 
     def content(self) -> bytes | None:
         try:
-            with open(self.path, "rb") as file:
+            with _opened(self.path, os.O_RDONLY) as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -170,7 +178,7 @@ class _Place:
     def record(self) -> Fence | None:
         """The fence that was recorded. Raises StoreRefused where what is there is none."""
         try:
-            with open(self.fence, "rb") as file:
+            with _opened(self.fence, os.O_RDONLY) as file:
                 text = file.read(_RECORD_BYTES_MAX).decode("ascii", "replace")
         except FileNotFoundError:
             return None
@@ -253,9 +261,33 @@ def _status(path: str) -> os.stat_result | None:
         return None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    _refuse_irregular(found, path)
+    return found
+
+
+def _refuse_long(name: str) -> None:
+    if (name_bytes := len(os.fsencode(name))) > _NAME_BYTES_MAX:
+        raise InvalidOption(
+            f"the name {name[:60]!r}... has {name_bytes} bytes, and a guarded file at most {_NAME_BYTES_MAX}: "
+            "temporary files next to it have longer names. Choose a shorter one"
+        )
+
+
+def _refuse_irregular(found: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "Not a regular file", path)
-    return found
+
+
+@contextmanager
+def _opened(path: str, flags: int) -> Iterator[io.BufferedReader]:
+    """The file, without waiting for whoever writes to a pipe. Raises OSError where it is no regular file.
+
+    A signal handler may raise between any two steps, so an object of C has the descriptor before it is locked, under a
+    `with`: it is closed there, or when that object dies. No lock outlives the call and its traceback.
+    """
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags | os.O_NONBLOCK, 0o666)) as file:
+        _refuse_irregular(os.fstat(file.fileno()), path)
+        yield file
 
 
 def _write(path: str, content: bytes | memoryview, *, like: os.stat_result | None) -> None:
@@ -308,37 +340,43 @@ def _turn_at(identity: _Identity) -> threading.Lock:
         return _turns.setdefault(identity, threading.Lock())
 
 
-def _locked(place: _Place, seconds: float, until: float) -> int:
-    """The descriptor of the lock file, locked. Raises GuardBusy."""
+@contextmanager
+def _turn(place: _Place, seconds: float, until: float) -> Iterator[None]:
+    turn = _turn_at(place.identity())
+    left = max(0.0, until - SYSTEM_CLOCK.now())
+    if not turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+        raise place.busy(seconds, "another thread of this process")
+    try:
+        yield
+    finally:
+        turn.release()
+
+
+@contextmanager
+def _locked(place: _Place, seconds: float, until: float) -> Iterator[None]:
+    """Hold the lock file. Raises GuardBusy."""
     pause = _PAUSE_FIRST
     # The kernel has no lock with a time-out outside of signals, which belong to the main thread: so we try, and rest.
-    while (lock := _try_lock(place.lock)) is None:
+    while True:  # ends by the deadline
+        with _opened(place.lock, _LOCK) as lock:
+            if _try_lock(lock.fileno(), place.lock):
+                yield
+                return
         now = SYSTEM_CLOCK.now()
         if now >= until:
             raise place.busy(seconds, _holder(place.lock))
         SYSTEM_CLOCK.wait(Signal(), min(until, now + pause))
         pause = min(2 * pause, _PAUSE_MAX)
-    return lock
 
 
-def _try_lock(path: str) -> int | None:
-    descriptor = _open_lock(path)
+def _try_lock(descriptor: int, path: str) -> bool:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locked = _is_at(descriptor, path)  # who locks a deleted file has nothing
     except OSError as error:
-        os.close(descriptor)
         if error.errno in (errno.EAGAIN, errno.EACCES):  # POSIX leaves the choice
-            return None
+            return False
         raise
-    if locked:
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _open_lock(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    return _is_at(descriptor, path)  # who locks a deleted file has nothing
 
 
 def _is_at(descriptor: int, path: str) -> bool:
@@ -352,10 +390,7 @@ def _holder(path: str) -> str:
     """Who holds the lock, as far as the kernel tells: on Linux, of processes that this one can name."""
     if sys.platform != "linux":
         return "another process"
-    descriptor = _open_lock(path)
-    try:
+    with _opened(path, _LOCK) as lock:
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-    finally:
-        os.close(descriptor)
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(lock.fileno(), fcntl.F_GETLK, asked))
     return f"process {pid}" if kind != fcntl.F_UNLCK and pid > 0 else "another process"  # 0: elsewhere, by NFS

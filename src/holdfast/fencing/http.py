@@ -13,7 +13,10 @@ What it does not.
   closes the gap between processes.
 - A request ends when the app's call does. A thread or task that the app leaves running is not waited for.
 - A fence is no credential: whoever may send one can depose everybody. Authenticate outside of this middleware.
-- A method that is not named in `methods` passes without a fence. Rewrite methods (overrides) outside of it, too.
+- GET, HEAD, OPTIONS and TRACE pass without a fence, and so does what `methods` leaves out where it is given. Rewrite
+  methods (overrides) outside of it, too.
+- StaleToken from inside the app becomes a 409 only where it comes out of the app. A handler that turns it into an
+  answer has answered; one that sends 500 and raises it again, as Starlette's outermost does, is no matter.
 - A long-lived socket can't be fenced by one header: a WebSocket on a protected line is refused.
 
 Refusals are problem details (RFC 9457). Nothing of a refused request was passed to the app. Their `type`s:
@@ -26,7 +29,10 @@ Refusals are problem details (RFC 9457). Nothing of a refused request was passed
     urn:holdfast:guard-unavailable   503  the guard failed: without its answer nothing passes; Retry-After
     urn:holdfast:websocket-refused   403  where the server can answer a WebSocket so, else it is closed with 1008
 
-asyncio only. Neither a web framework nor httpx is imported.
+The answer to a HEAD has no body, so a header tells it as well: `Fencing-Problem: {"type": …, "offered": …, "seen": …}`.
+Where the fences would make it too long it has the type only.
+
+asyncio only. No web framework is imported, and httpx only where `origins` are given.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ import logging
 import re
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -69,13 +75,16 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEADER: Final = "Fencing-Token"
 """The header that carries `str(hold.fence)`, unless both sides are told another."""
-WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
-"""The methods that need a fence, unless the middleware is told others."""
+PROBLEM_HEADER: Final = "Fencing-Problem"
+"""The header of a refusal that tells its `type`, `offered` and `seen` to those who get no body."""
+READS: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
+"""The methods that need no fence, unless the middleware is told which ones do."""
 
 _SCOPE_KEY: Final = "holdfast.fence"
 _CLAIM_SECONDS: Final = REQUEST_TIMEOUT_DEFAULT
 _RETRY_AFTER: Final = (b"retry-after", b"1")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}\Z")
+_PROBLEM_CHARACTERS_MAX: Final = 1024  # some proxies take 4 KiB for all headers together
 _PHASES: Final = ("connect", "read", "write", "pool")  # httpx has a time-out for each, and none for all
 _log = logging.getLogger("holdfast")
 
@@ -105,10 +114,12 @@ class FencingMiddleware:
     """Lets a request through to the ASGI app when its fence is claimed and nothing older runs any more.
 
     `line` says what protects a request: `line_name(namespace, name)`, or a function of the scope that returns one, or
-    None for a request that needs no fence; what the function raises, the server sees. A request of one of `methods`
-    must bring a fence. Any other may, and then claims as well: after a younger holder has only read, a late write of
-    an older one is refused. `fence_of(scope)` is the claimed fence. Where the app raises StaleToken for that very
-    fence before it answers (from its database's guard), the client gets the same 409.
+    None for a request that needs no fence; what the function raises, the server sees. A request must bring a fence
+    unless it is one of READS, in capitals; `methods` says instead which ones must, in any case of letters. Any other
+    may, and then claims as well: after a younger holder has only read, a late write of an older one is refused.
+    `fence_of(scope)` is the claimed fence. Where the app raises StaleToken for that very fence before it answers (from
+    its database's guard), the client gets the same 409. For this an answer of 500 or more, and no other, is held back
+    until the app ends, receives or sends more.
 
     A younger request waits until the older ones in this process have ended, at most `drain_seconds`. Requests of
     one fence, and of those that share a hold, run side by side; one middleware object must see all of a line.
@@ -122,7 +133,7 @@ class FencingMiddleware:
         line: str | Callable[[Scope], str | None],
         guard: Guard | None = None,
         header: str = HEADER,
-        methods: tuple[str, ...] = WRITES,
+        methods: tuple[str, ...] | None = None,
         drain_seconds: float = 5.0,
     ) -> None:
         if not callable(line):
@@ -131,7 +142,7 @@ class FencingMiddleware:
         self._line = line
         self._guard: Guard = ProcessGuard() if guard is None else guard
         self._header = _header_name(header).lower().encode("ascii")
-        self._methods = _methods(methods)
+        self._methods = None if methods is None else _methods(methods)
         self._drain_seconds = checks.seconds(drain_seconds, "drain_seconds", least=0.0)
         self._traffic: dict[str, _Traffic] = {}  # the lines with requests in flight, and no others
 
@@ -153,8 +164,13 @@ class FencingMiddleware:
         return self._line(scope) if callable(self._line) else self._line
 
     def _needs_fence(self, scope: Scope) -> bool:
+        if _values(scope, self._header):
+            return True
+        method: str = scope["method"]
+        if self._methods is None:
+            return method not in READS  # of what nobody has heard of (MKCOL, QUERY, "get"), nobody knows that it reads
         # upper(): servers pass the method as it came, and there are frameworks that take "post" for POST
-        return scope["method"].upper() in self._methods or bool(_values(scope, self._header))
+        return method.upper() in self._methods
 
     async def _serve(self, line: str, scope: Scope, receive: Receive, send: Send) -> None:
         protected_by = Fence(line, 1)  # a line that is none is this server's mistake, and no answer to a client
@@ -210,19 +226,56 @@ class FencingMiddleware:
             ) from error
 
     async def _pass_on(self, fence: Fence, scope: Scope, receive: Receive, send: Send) -> None:
-        answered = False
-
-        async def sending(message: Message) -> None:
-            nonlocal answered
-            answered = True
-            await send(message)
-
+        answer = _Answer(receive, send)
         try:
-            await self._app({**scope, _SCOPE_KEY: fence}, receive, sending)
+            await self._app({**scope, _SCOPE_KEY: fence}, answer.receive, answer.send)
         except StaleToken as error:
-            if answered or error.offered != str(fence):  # of another fence: the app's own trouble
+            if answer.begun or error.offered != str(fence):  # of another fence: the app's own trouble
                 raise
+            answer.take_back()
             await _answer(error, send)
+        finally:
+            await answer.release()
+
+
+class _Answer:
+    """The app's answer on its way out. Everything passes at once, but for a failure that is told in one piece.
+
+    Frameworks send a 500 and raise the error again afterwards: only then it is known whether a 409 was meant. So the
+    two messages of a 500 wait here until the app has ended.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.begun = False
+        self._receive = receive
+        self._send = send
+        self._held: list[Message] = []
+
+    async def receive(self) -> Message:
+        await self.release()  # the app may wait for its client to go, who waits for this answer
+        return await self._receive()
+
+    async def send(self, message: Message) -> None:
+        if self._may_wait(message):
+            self._held.append(message)
+        else:
+            await self.release()
+            self.begun = True
+            await self._send(message)
+
+    def _may_wait(self, message: Message) -> bool:
+        if not self._held:
+            return not self.begun and message["type"] == "http.response.start" and message["status"] >= 500
+        return len(self._held) == 1 and message["type"] == "http.response.body" and not message.get("more_body")
+
+    def take_back(self) -> None:
+        self._held = []
+
+    async def release(self) -> None:
+        held, self._held = self._held, []
+        for message in held:
+            self.begun = True
+            await self._send(message)
 
 
 def fence_of(scope: Mapping[str, Any]) -> Fence | None:
@@ -317,37 +370,54 @@ class _Traffic:
 # The client's side: hooks for httpx.
 
 
-def fenced(hold: Held, *, header: str = HEADER) -> dict[str, list[Callable[..., Any]]]:
-    """Both hooks, for `httpx.Client(event_hooks=fenced(hold))`. Raises InvalidOption."""
-    return {"request": [fence_requests(hold, header=header)], "response": [raise_for_fencing]}
+def fenced(
+    hold: Held, *, header: str = HEADER, origins: tuple[str, ...] | None = None
+) -> dict[str, list[Callable[..., Any]]]:
+    """Both hooks, for `httpx.Client(event_hooks=fenced(hold))`. See fence_requests. Raises InvalidOption."""
+    return {"request": [fence_requests(hold, header=header, origins=origins)], "response": [raise_for_fencing]}
 
 
-def afenced(hold: Held, *, header: str = HEADER) -> dict[str, list[Callable[..., Any]]]:
-    """Both hooks, for `httpx.AsyncClient(event_hooks=afenced(hold))`. Raises InvalidOption."""
-    return {"request": [afence_requests(hold, header=header)], "response": [araise_for_fencing]}
+def afenced(
+    hold: Held, *, header: str = HEADER, origins: tuple[str, ...] | None = None
+) -> dict[str, list[Callable[..., Any]]]:
+    """Both hooks, for `httpx.AsyncClient(event_hooks=afenced(hold))`; they do on a blocking httpx.Client, too.
+
+    See fence_requests. Raises InvalidOption.
+    """
+    return {"request": [afence_requests(hold, header=header, origins=origins)], "response": [araise_for_fencing]}
 
 
-def fence_requests(hold: Held, *, header: str = HEADER) -> Callable[[httpx.Request], None]:
+def fence_requests(
+    hold: Held, *, header: str = HEADER, origins: tuple[str, ...] | None = None
+) -> Callable[[httpx.Request], None]:
     """A request hook: every request carries the fence of `hold`, and none is sent once the hold is lost.
+
+    Who has the fence may depose everybody, so it goes to one origin only, that of the hook's first request, or to
+    `origins`, as in ("https://ledger.example:8443",). A request to any other, a redirect included, is not sent.
 
     The time-outs are clipped to `hold.remaining()`. httpx has one for each phase and for each piece it reads, and
     none for the whole: a server that trickles can outlive the hold, which is why it must check the fence.
-    Raises InvalidOption; the hook raises LeaseLost, and InvalidFence where too many seats are held together.
+    Raises InvalidOption. The hook raises LeaseLost, UsageError for another origin, and InvalidFence where too many
+    seats are held together.
     """
     _header_name(header)
+    allowed = _Origins(origins)
 
     def fence_request(request: httpx.Request) -> None:
-        _fence(request, hold, header)
+        _fence(request, hold, header, allowed)
 
     return fence_request
 
 
-def afence_requests(hold: Held, *, header: str = HEADER) -> Callable[[httpx.Request], Awaitable[None]]:
+def afence_requests(
+    hold: Held, *, header: str = HEADER, origins: tuple[str, ...] | None = None
+) -> Callable[[httpx.Request], Awaitable[None]]:
     """The same for httpx.AsyncClient, which awaits its hooks. `hold` may be of either face."""
-    hook = fence_requests(hold, header=header)
+    hook = fence_requests(hold, header=header, origins=origins)
 
-    async def fence_request(request: httpx.Request) -> None:
-        hook(request)
+    def fence_request(request: httpx.Request) -> Awaitable[None]:
+        hook(request)  # at once: a blocking client awaits nothing, and would send without a fence
+        return _DONE
 
     return fence_request
 
@@ -362,18 +432,56 @@ def raise_for_fencing(response: httpx.Response) -> None:
         _raise_problem(response)
 
 
-async def araise_for_fencing(response: httpx.Response) -> None:
+def araise_for_fencing(response: httpx.Response) -> Awaitable[None]:
     """The same as a response hook of httpx.AsyncClient. Raises StaleToken, FenceMismatch, GuardBusy."""
+    if hasattr(response.stream, "__aiter__"):
+        return _araise_for_fencing(response)
+    raise_for_fencing(response)  # of a blocking client, which awaits nothing: now or never
+    return _DONE
+
+
+async def _araise_for_fencing(response: httpx.Response) -> None:
     if _may_be_ours(response):
         await response.aread()
         _raise_problem(response)
 
 
-def _fence(request: httpx.Request, hold: Held, header: str) -> None:
+class _Done:
+    """An awaitable that is finished, and that warns of nothing where nobody awaits it, unlike a coroutine."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+_DONE: Final = _Done()
+
+
+class _Origins:
+    """Where a hook may send the fence: where it was told, or else where its first request goes. Thread-safe."""
+
+    def __init__(self, origins: tuple[str, ...] | None) -> None:
+        self._guard = threading.Lock()  # guards _allowed: only one request is the first
+        self._allowed = None if origins is None else _origins(origins)
+
+    def check(self, url: httpx.URL) -> None:
+        """Raise UsageError for a URL of another origin."""
+        origin = _origin(url)
+        with self._guard:
+            if self._allowed is None:
+                self._allowed = frozenset((origin,))
+        if origin not in self._allowed:
+            raise UsageError(
+                f"the fence may go to {', '.join(sorted(self._allowed))}, and this request goes to {origin}. It was "
+                "not sent. Name every origin that may see the fence in `origins=`, or make a hook for each"
+            )
+
+
+def _fence(request: httpx.Request, hold: Held, header: str, origins: _Origins) -> None:
     remaining = hold.remaining()
     hold.check()  # after the reading: what had nothing left then is lost by now
     if remaining <= 0.0:
         raise LeaseLost("nothing proves the hold at this moment: the request was not sent")
+    origins.check(request.url)
     given = request.extensions.get("timeout", {})
     clipped = {phase: _clip(given.get(phase), remaining) for phase in _PHASES}
     request.extensions = {**request.extensions, "timeout": clipped}
@@ -386,23 +494,30 @@ def _clip(seconds: float | None, most: float) -> float:
 
 def _may_be_ours(response: httpx.Response) -> bool:
     kind: str = response.headers.get("content-type", "")
-    return response.status_code in (409, 503) and kind.split(";")[0].strip().lower() == "application/problem+json"
+    is_problem = kind.split(";")[0].strip().lower() == "application/problem+json" or PROBLEM_HEADER in response.headers
+    return is_problem and response.status_code in (409, 503)
 
 
 def _raise_problem(response: httpx.Response) -> None:
-    try:
-        problem = response.json()
-    except (ValueError, RecursionError):  # not what its content type says, so not ours
-        return
-    if not isinstance(problem, dict):
-        return
-    kind, detail = problem.get("type"), str(problem.get("detail", ""))
+    # the header's word counts: a gateway that replaced the body has no part in what the fence was told
+    problem = _members(response.content) | _members(response.headers.get(PROBLEM_HEADER, ""))
+    kind, offered, seen = problem.get("type"), str(problem.get("offered", "")), str(problem.get("seen", ""))
+    detail = str(problem.get("detail") or f"the server refused the fence {offered}: {kind}, seen {seen or 'unknown'}")
     if kind == _STALE:
-        raise StaleToken(detail, offered=str(problem.get("offered", "")), seen=str(problem.get("seen", "")))
+        raise StaleToken(detail, offered=offered, seen=seen)
     if kind == _OTHER_LINE:
         raise FenceMismatch(detail)
     if kind == _BUSY:
         raise GuardBusy(detail)
+
+
+def _members(told: str | bytes) -> dict[str, object]:
+    """Those of a JSON object; of anything else none: then it is not what its type says, so not ours."""
+    try:
+        problem = json.loads(told)
+    except (ValueError, RecursionError):
+        return {}
+    return problem if isinstance(problem, dict) else {}
 
 
 # What a refused client reads.
@@ -440,11 +555,18 @@ async def _answer(error: HoldfastError, send: Send, prefix: str = "http.response
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode("ascii")),
+        (PROBLEM_HEADER.lower().encode("ascii"), _in_header(problem).encode("ascii")),
         (b"cache-control", b"no-store"),  # RFC 6585 forbids to store a 428; no refusal is true for long
         *([_RETRY_AFTER] if status == 503 else []),
     ]
     await send({"type": f"{prefix}.start", "status": status, "headers": headers})
     await send({"type": f"{prefix}.body", "body": body})
+
+
+def _in_header(problem: Mapping[str, object]) -> str:
+    """Its short form. JSON is ASCII in one line: whatever a guard or an app put into its error, no header ends here."""
+    short = json.dumps({name: problem[name] for name in ("type", "offered", "seen") if name in problem})
+    return short if len(short) <= _PROBLEM_CHARACTERS_MAX else json.dumps({"type": problem["type"]})
 
 
 async def _refuse_socket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -484,3 +606,26 @@ def _methods(methods: tuple[str, ...]) -> frozenset[str]:
     if isinstance(methods, str):  # its letters would be taken for methods, and nothing would be protected
         raise InvalidOption(f"methods are several: write ({methods!r},)")
     return frozenset(method.upper() for method in methods)
+
+
+def _origins(origins: tuple[str, ...]) -> frozenset[str]:
+    if isinstance(origins, str) or not origins:  # its letters would be taken for origins
+        raise InvalidOption('origins are one or several: write ("https://ledger.example",)')
+    return frozenset(map(_told_origin, origins))
+
+
+def _told_origin(told: str) -> str:
+    import httpx  # who sends by it has it
+
+    try:
+        url = httpx.URL(str(told).lower())  # in capitals, "HTTP://ledger:80" would keep its port
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.raw_path != b"/" or url.fragment:
+        # not shown: there may be a password in it
+        raise InvalidOption("an origin is a scheme, a host and a port that is not the usual one: 'https://ledger:8443'")
+    return _origin(url)
+
+
+def _origin(url: httpx.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"  # httpx leaves out the user and the usual port

@@ -8,17 +8,21 @@
 
 What it promises. The record of a resource is one key, prefix and resource, which holds the youngest fence seen as
 text and never expires by itself. Check and write are one script, and Redis runs one at a time: a stale fence is
-refused with StaleToken and nothing is written, however long its request was under way. What goes through the guard
-is protected, and no other command on the same keys.
+refused with StaleToken and its request writes nothing, however long that was under way. What goes through the guard is
+protected, and no other command on the same keys.
 
 What it does not.
 - **A Redis that loses writes forgets fences**, and then accepts an older one until a younger comes. It does so at a
   failover (replication is asynchronous; `WAIT` and `min-replicas-to-write` narrow that and don't end it), after a
   restart without `appendfsync always`, under an `allkeys-*` eviction policy (use `noeviction` or `volatile-*`), and
   with FLUSHALL. Where that matters, `hold.store` and the SQL guard don't forget.
+- **A replica.** The client must talk to the primary: what a replica that lags has not seen it can't refuse. Every
+  accepted call writes the record, also with a fence that is known, so a replica answers READONLY.
 - **A lost answer.** The same fence is accepted again, so `claim`, `set` and `get` may be retried. A wrapped script
   that is retried runs twice, and redis-py 6 and later retries by itself: build the client with
-  `retry=Retry(NoBackoff(), 0)` where twice would be wrong.
+  `retry=Retry(NoBackoff(), 0)` where twice would be wrong. Such a retry may also be refused after the first try was
+  accepted, when a younger fence came between them: then the first one's write was done before, in its turn. So a
+  StaleToken from here says no more than "this try wrote nothing".
 - **The order of one holder's own writes.** A request that was given up after a time-out may still arrive, and land
   on that holder's next one: their fence is the same.
 - **An error inside your script** (or Redis out of memory) undoes nothing, as always in Redis: the claim stands, and
@@ -40,8 +44,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from holdfast.errors import InvalidFence, InvalidOption, ServerMissing, StoreRefused
-from holdfast.fence import Fence, admit
+from holdfast.errors import InvalidFence, InvalidOption, ServerMissing, StaleToken, StoreRefused
+from holdfast.fence import Fence, admit, stale
 
 try:
     import redis.asyncio.client
@@ -65,12 +69,19 @@ Argument: TypeAlias = str | bytes | int | float
 _BEFORE_BODY: Final = "local function body(KEYS, ARGV, ...) "
 _AFTER_BODY: Final = r"""
 end
--- Tokens have up to 19 digits, and a number in Lua only 53 bits: they are compared as text of one length.
-local function read(text)
-  local incarnation, token, ids, line = string.match(text, '^(%d+)%.([1-9]%d*)([%.%x]*)@(.+)$')
-  if not token or #token > 19 or #incarnation > 19 then return nil end
-  local function padded(digits) return string.rep('0', 19 - #digits) .. digits end
-  return {incarnation = padded(incarnation), token = padded(token), ids = ids, line = line}
+-- Numbers have up to 19 digits, and one in Lua only 53 bits: they are compared as text of one length.
+local function number(digits, most)
+  if #digits > 19 or (#digits > 1 and string.sub(digits, 1, 1) == '0') then return nil end
+  local function padded(text) return string.rep('0', 19 - #text) .. text end
+  return padded(digits) <= padded(most) and padded(digits) or nil
+end
+local function read(text)  -- what Fence.parse reads, and no more; whoever asks compares the line with one that is good
+  local incarnation, token, ids, line = string.match(text, '^(%d+)%.([1-9]%d*)([^@]*)@(.+)$')
+  if not line then return nil end
+  incarnation, token = number(incarnation, '2147483647'), number(token, '9223372036854775807')
+  local left, count = string.gsub(ids, '%.' .. string.rep('[0-9a-f]', 20), '')
+  if not incarnation or not token or left ~= '' or count > 128 then return nil end
+  return {incarnation = incarnation, token = token, ids = ids, line = line}
 end
 local function together(seen, offered)  -- does the youngest name the offered one, whose own id comes first?
   local own = string.match(offered.ids, '^%.%x+')
@@ -87,7 +98,7 @@ end
 local seen = redis.call('GET', KEYS[1])
 local verdict = seen and rule(read(seen), read(ARGV[1])) or 'record'
 if verdict == 'refuse' then return {0, seen} end
-if verdict == 'record' then redis.call('SET', KEYS[1], ARGV[1]) end
+redis.call('SET', KEYS[1], verdict == 'record' and ARGV[1] or seen)  -- the same one, too: a replica refuses writes
 local keys, args = {}, {}
 for i = 2, #KEYS do keys[i - 1] = KEYS[i] end
 for i = 2, #ARGV do args[i - 1] = ARGV[i] end
@@ -130,7 +141,7 @@ class AsyncWrapped(Protocol):
 class RedisGuard:
     """A guard in Redis, on a `redis.Redis` or `redis.RedisCluster`. Keeps no state; as thread-safe as the client.
 
-    `prefix` comes before the resource in the key of the record. Raises InvalidOption.
+    `prefix` comes before the resource in the key of the record, and can't be empty. Raises InvalidOption.
     """
 
     def __init__(self, client: Any, *, prefix: str = "holdfast:fence:") -> None:  # Any: redis-py is not typed for us
@@ -202,7 +213,7 @@ class RedisGuard:
 class AsyncRedisGuard:
     """The same on a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster`. A call that is cancelled may have happened.
 
-    `prefix` comes before the resource in the key of the record. Raises InvalidOption.
+    `prefix` comes before the resource in the key of the record, and can't be empty. Raises InvalidOption.
     """
 
     def __init__(self, client: Any, *, prefix: str = "holdfast:fence:") -> None:  # Any: redis-py is not typed for us
@@ -284,6 +295,8 @@ class _Records:
     def __init__(self, prefix: str, *, in_cluster: bool) -> None:
         if not isinstance(prefix, str):
             raise InvalidOption(f"a prefix is a str, not {type(prefix).__name__}")
+        if not prefix:
+            raise InvalidOption("a prefix can't be empty: the records would be among your own keys")
         self._prefix = prefix
         self._in_cluster = in_cluster
 
@@ -305,6 +318,7 @@ class _Records:
         offered = Fence.of(fence)
         key = self.key(offered.line if resource is None else resource)
         call = _Call(script, offered, (key, *keys), tuple(args))
+        call.refuse_record_as_key()
         if self._in_cluster:
             call.refuse_several_slots()
         return call
@@ -335,7 +349,10 @@ class _Call:
         admitted, found = answer
         if not admitted:
             seen = _recorded(self.keys[0], found)
-            admit(seen, self.fence)  # refuses it in the words that every guard uses
+            try:
+                admit(seen, self.fence)
+            except StaleToken:  # said again, less sure: redis-py may have tried before, and does not tell
+                raise stale(seen, self.fence, written=_WRITTEN) from None
             raise RuntimeError(f"the script in Redis refused {self.fence} after {seen}, and the rule admits it")
         if isinstance(found, RedisError):  # returned by your script: redis-py raises those at the top only
             raise found
@@ -354,6 +371,14 @@ class _Call:
                 raise InvalidOption(f"the script behind the guard is no Lua. Nothing was written. {error}") from error
             raise
 
+    def refuse_record_as_key(self) -> None:
+        record, *others = map(_raw, self.keys)
+        if record in others:
+            raise InvalidOption(
+                f"the key {record!r} is the guard's own record: what a script writes there decides who is stale. "
+                "Choose another key, or give the guard another prefix"
+            )
+
     def refuse_several_slots(self) -> None:
         slots = {_slot(key): key for key in reversed(self.keys)}
         if len(slots) > 1:
@@ -365,8 +390,12 @@ class _Call:
 
 
 def _slot(key: Key) -> int:
-    slot: int = key_slot(key if isinstance(key, bytes) else str(key).encode())
+    slot: int = key_slot(_raw(key))
     return slot
+
+
+def _raw(key: Key) -> bytes:
+    return key if isinstance(key, bytes) else str(key).encode()
 
 
 def _recorded(key: Key, found: bytes | str | None) -> Fence | None:
@@ -384,6 +413,7 @@ def _recorded(key: Key, found: bytes | str | None) -> Fence | None:
         ) from error
 
 
+_WRITTEN: Final = "This try wrote nothing; an earlier one whose answer was lost may have."
 _CLUSTERS: Final = (redis.cluster.RedisCluster, redis.asyncio.cluster.RedisCluster)
 _ASYNCIO: Final = (redis.asyncio.client.Redis, redis.asyncio.cluster.RedisCluster)
 _PIPELINES: Final = (
