@@ -10,7 +10,13 @@ registers first and looks at the flag second, who sets does it the other way rou
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
+
+_HANDLERS_WAIT_SECONDS: Final = 0.2
+"""For how long the main thread may keep a signal handler waiting. Python runs handlers there, between two steps; a
+signal that comes just before the thread falls asleep, or to another thread, does not wake it."""
 
 
 class Signal:
@@ -44,7 +50,10 @@ class Signal:
         asleep = threading.Lock()
         asleep.acquire()
         self.add_callback(asleep.release)
-        asleep.acquire(timeout=-1 if timeout is None else timeout)
+        if threading.current_thread() is threading.main_thread():
+            _sleep_in_naps(asleep, timeout)
+        else:
+            asleep.acquire(timeout=-1 if timeout is None else timeout)
         self.remove_callback(asleep.release)
         return self._is_set
 
@@ -70,3 +79,11 @@ class Signal:
         give_back, self._on_close = self._on_close, None
         if give_back is not None:
             give_back()
+
+
+def _sleep_in_naps(asleep: threading.Lock, timeout: float | None) -> None:
+    until = None if timeout is None else time.monotonic() + timeout
+    left = _HANDLERS_WAIT_SECONDS if timeout is None else timeout
+    while not asleep.acquire(timeout=min(left, _HANDLERS_WAIT_SECONDS)):
+        if until is not None and (left := until - time.monotonic()) <= 0.0:
+            return

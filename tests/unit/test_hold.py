@@ -957,6 +957,29 @@ def test_call_in_a_signal_handler_does_not_hang(world: World, what: str) -> None
     assert holds[-1].state in (HELD, RELEASED)
 
 
+def test_signal_that_does_not_wake_the_main_thread_ends_its_wait_all_the_same(world: World) -> None:
+    """Law 16: the kernel may give the signal to any thread, but Python's handler waits for the main one."""
+    client = world.client()
+    hold = world.client().lock("a").acquire()
+    ended = threading.Event()
+
+    def tell() -> None:
+        world.await_event("entered", 2)
+        assert not ended.wait(0.1)  # the main thread sleeps by now
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+    telling = Background(tell)
+    try:
+        with pytest.raises(holdfast.ClientClosed):
+            client.lock("a").acquire()
+    finally:
+        ended.set()
+        telling.result()
+        signal.signal(signal.SIGUSR1, before)
+    hold.check()
+
+
 def test_signal_handler_that_closes_the_client_ends_the_main_threads_wait(world: World) -> None:
     """Law 16: a process told to stop while it waits stops waiting."""
     client = world.client()
