@@ -22,6 +22,7 @@ import redis
 import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from holdfast.testing.servers.processes import free_port
 from tests.servers import (
     Database,
     DatabaseServer,
@@ -33,7 +34,6 @@ from tests.servers import (
     start_database,
 )
 from tests.servers import databases as databases_module
-from tests.servers.processes import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 WAIT_SECONDS = 10.0

@@ -23,6 +23,9 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from holdfast.testing.servers import native as native_module
+from holdfast.testing.servers.framing import HttpConversation, Piece, ZooKeeperConversation
+from holdfast.testing.servers.processes import free_port
 from tests.servers import (
     Cluster,
     EtcdSpec,
@@ -41,9 +44,6 @@ from tests.servers import (
     zk_four_letter,
     zookeeper_counters,
 )
-from tests.servers import native as native_module
-from tests.servers.framing import HttpConversation, Piece, ZooKeeperConversation
-from tests.servers.processes import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS_MAX = 10.0
@@ -608,7 +608,7 @@ def test_native_without_programs_says_what_to_do(
     provider: NativeProvider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("tests.servers.control.find_spec", lambda _: None)
+    monkeypatch.setattr("holdfast.testing.servers.control.find_spec", lambda _: None)
     for spec in (EtcdSpec(), ZooKeeperSpec()):
         with pytest.raises(ServersMissing, match=r"tests/servers/install\.sh"):
             start(provider, spec)

@@ -22,9 +22,9 @@ from holdfast import (
     StoreUnavailable,
     TLSFailed,
 )
+from holdfast.testing.servers.specs import Spec
 from tests.conformance.worlds import eventually
 from tests.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, etcdctl, start
-from tests.servers.specs import Spec
 
 SECRET = "pa55 w/rd:%@"
 BOTH = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])

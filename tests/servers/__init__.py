@@ -1,26 +1,21 @@
-"""Real etcd and ZooKeeper servers for the tests, and the means to break them.
+"""The servers this suite runs on: those of `holdfast.testing.servers`, in the way that was chosen, and databases.
 
-Reading order: specs.py (what can be asked for), cluster.py (what comes back: Cluster, Member), native.py (servers as
-processes), containers.py and external.py (the other two ways), proxy.py (faults on the
-wire; faults.py, framing.py and wire.py are its parts), counters.py (what the
-servers counted), control.py (etcdctl), databases.py (PostgreSQL, MariaDB, Redis: what the tokens guard).
-
-Lifetimes: a provider lives for a test session, a cluster until its `close()` or its provider's, a FaultProxy for one
-test. Everything binds loopback only.
+Reading order: choice.py (which provider: HOLDFAST_SERVERS), containers.py and external.py (the two ways beside
+processes), databases.py (PostgreSQL, MariaDB, Redis: what the tokens guard), install.sh (installs what is missing).
 """
 
 from __future__ import annotations
 
-from .certificates import TlsFiles
-from .choice import PROVIDER_NAMES, choose
-from .cluster import Cluster, Condition, Member, Provider, start, start_together
-from .control import etcd_restore, etcdctl, etcdctl_popen
-from .counters import etcd_counters, zk_four_letter, zookeeper_counters
-from .databases import Database, DatabaseServer, MariaDB, PostgreSQL, Redis, start_database
-from .faults import Held
-from .native import NativeProvider
-from .proxy import FaultProxy, WebSocketFrames
-from .specs import EtcdSpec, ServerFailed, ServersMissing, ZooKeeperSpec
+from holdfast.testing.servers.certificates import TlsFiles
+from holdfast.testing.servers.cluster import Cluster, Condition, Member, Provider, start, start_together
+from holdfast.testing.servers.control import etcd_restore, etcdctl, etcdctl_popen
+from holdfast.testing.servers.counters import etcd_counters, zk_four_letter, zookeeper_counters
+from holdfast.testing.servers.faults import Held
+from holdfast.testing.servers.native import NativeProvider
+from holdfast.testing.servers.proxy import FaultProxy, WebSocketFrames
+from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, ZooKeeperSpec
+from tests.servers.choice import PROVIDER_NAMES, choose
+from tests.servers.databases import Database, DatabaseServer, MariaDB, PostgreSQL, Redis, start_database
 
 __all__ = [
     "PROVIDER_NAMES",

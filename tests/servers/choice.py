@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .cluster import Provider
-from .containers import ContainerProvider, etcd_image, zookeeper_image
-from .external import ExternalProvider
-from .native import NativeProvider
-from .specs import ServersMissing
+from holdfast.testing.servers.cluster import Provider
+from holdfast.testing.servers.native import NativeProvider
+from holdfast.testing.servers.specs import ServersMissing
+from tests.servers.containers import ContainerProvider, etcd_image, zookeeper_image
+from tests.servers.external import ExternalProvider
 
 PROVIDER_NAMES = ("native", "containers", "external", "auto")
 

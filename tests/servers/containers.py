@@ -20,12 +20,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .certificates import TlsFiles, make_tls_files
-from .cluster import Cluster, Member
-from .commands import JAVA_OPTIONS, Ports, etcd_arguments, settings_text, zookeeper_properties, zookeeper_settings
-from .control import enable_auth
-from .processes import PortTaken, free_port, give_back
-from .specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
+from holdfast.testing.servers.certificates import TlsFiles, make_tls_files
+from holdfast.testing.servers.cluster import Cluster, Member
+from holdfast.testing.servers.commands import (
+    JAVA_OPTIONS,
+    Ports,
+    etcd_arguments,
+    settings_text,
+    zookeeper_properties,
+    zookeeper_settings,
+)
+from holdfast.testing.servers.control import enable_auth
+from holdfast.testing.servers.processes import PortTaken, free_port, give_back
+from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
 
 if TYPE_CHECKING:
     from docker import DockerClient

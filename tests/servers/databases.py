@@ -26,8 +26,8 @@ import psycopg
 import pymysql
 import redis
 
-from .processes import PortTaken, ServerProcess, _die_with_parent, free_port, give_back
-from .specs import ServerFailed, ServersMissing
+from holdfast.testing.servers.processes import PortTaken, ServerProcess, _die_with_parent, free_port, give_back
+from holdfast.testing.servers.specs import ServerFailed, ServersMissing
 
 CONNECTIONS_MAX = 200
 _HOST = "127.0.0.1"

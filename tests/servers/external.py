@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from .cluster import Cluster, Member
-from .specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
+from holdfast.testing.servers.cluster import Cluster, Member
+from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
 
 ETCD_VARIABLE = "HOLDFAST_TEST_ETCD"
 ZOOKEEPER_VARIABLE = "HOLDFAST_TEST_ZOOKEEPER"

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from .certificates import TlsFiles, make_tls_files
-from .cluster import Cluster, Member
-from .commands import (
+from holdfast.testing.servers.cluster import Cluster, Member
+from holdfast.testing.servers.commands import (
     JAVA_CLASSPATH_ROOT,
     Ports,
     etcd_arguments,
@@ -24,9 +24,12 @@ from .commands import (
     zookeeper_command,
     zookeeper_settings,
 )
-from .control import enable_auth, find_etcd
-from .processes import PortTaken, ServerProcess, free_port, give_back
-from .specs import EtcdSpec, ServersMissing, Spec, ZooKeeperSpec
+from holdfast.testing.servers.control import enable_auth, find_etcd
+from holdfast.testing.servers.processes import PortTaken, ServerProcess, free_port, give_back
+from holdfast.testing.servers.specs import EtcdSpec, ServersMissing, Spec, ZooKeeperSpec
+
+if TYPE_CHECKING:
+    from holdfast.testing.servers.certificates import TlsFiles
 
 _START_TRIES_MAX = 5
 _HOST = "127.0.0.1"
@@ -79,7 +82,7 @@ class NativeProvider:
         return cluster
 
 
-_MakeProcess = Callable[[list[Ports], int, Path, TlsFiles | None], ServerProcess]
+_MakeProcess: TypeAlias = "Callable[[list[Ports], int, Path, TlsFiles | None], ServerProcess]"
 
 
 def _launch(spec: Spec, make: _MakeProcess) -> Cluster:
@@ -87,7 +90,7 @@ def _launch(spec: Spec, make: _MakeProcess) -> Cluster:
     with ExitStack() as undo:
         root = Path(tempfile.mkdtemp(prefix="holdfast-servers-"))
         undo.callback(shutil.rmtree, root)
-        tls = None if spec.tls == "off" else make_tls_files(root / "tls", mutual=spec.tls == "mutual")
+        tls = None if spec.tls == "off" else _tls_files(root / "tls", mutual=spec.tls == "mutual")
         ports = [_choose_ports(spec, undo) for _ in range(spec.size)]
         processes = [make(ports, index, root / f"m{index}", tls) for index in range(spec.size)]
         for process in processes:
@@ -95,6 +98,12 @@ def _launch(spec: Spec, make: _MakeProcess) -> Cluster:
             process.launch()
         members = [_member(own, process) for own, process in zip(ports, processes, strict=True)]
         return Cluster(spec, members, tls=tls, close=undo.pop_all().close)
+
+
+def _tls_files(directory: Path, *, mutual: bool) -> TlsFiles:
+    from holdfast.testing.servers.certificates import make_tls_files  # needs `cryptography`, which few runs do
+
+    return make_tls_files(directory, mutual=mutual)
 
 
 def _choose_ports(spec: Spec, undo: ExitStack) -> Ports:
@@ -133,5 +142,8 @@ def find_java() -> str:
     """The `java` on PATH, once ZooKeeper's jars are known to be there too. Raises ServersMissing."""
     java = shutil.which("java")
     if java is None or not (JAVA_CLASSPATH_ROOT / "zookeeper.jar").exists():
-        raise ServersMissing("ZooKeeper or Java is not installed: run tests/servers/install.sh (Debian packages).")
+        raise ServersMissing(
+            "ZooKeeper or Java is not installed: install a Java runtime and Debian's package `zookeeper` "
+            "(in a checkout: tests/servers/install.sh)."
+        )
     return java

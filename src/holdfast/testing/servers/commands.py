@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .certificates import TlsFiles
-from .specs import EtcdSpec, ZooKeeperSpec
+from holdfast.testing.servers.specs import EtcdSpec, ZooKeeperSpec
+
+if TYPE_CHECKING:
+    from holdfast.testing.servers.certificates import TlsFiles
 
 JAVA_CLASSPATH_ROOT = Path("/usr/share/java")
 # zookeeper.jar's manifest names most of what it needs, but not all that Netty (the TLS front) loads.

@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlencode
 
-from .certificates import TlsFiles
-from .counters import etcd_counters, etcd_is_healthy, zk_four_letter
-from .specs import EtcdSpec, Kind, ServerFailed, Spec, ZooKeeperSpec
+from holdfast.testing.servers.counters import etcd_counters, etcd_is_healthy, zk_four_letter
+from holdfast.testing.servers.specs import EtcdSpec, Kind, ServerFailed, Spec, ZooKeeperSpec
+
+if TYPE_CHECKING:
+    from holdfast.testing.servers.certificates import TlsFiles
 
 READY_SECONDS = 30.0
 LEADER_SECONDS = 15.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from .framing import Request
+from holdfast.testing.servers.framing import Request
 
 Match: TypeAlias = Callable[..., bool]  # (method, path, body) for etcd, (opcode, frame) for zookeeper
 

@@ -19,10 +19,10 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from .faults import Fate, Held, Match, Rule
-from .framing import WireProtocol
-from .processes import give_back
-from .wire import HOST, Wire
+from holdfast.testing.servers.faults import Fate, Held, Match, Rule
+from holdfast.testing.servers.framing import WireProtocol
+from holdfast.testing.servers.processes import give_back
+from holdfast.testing.servers.wire import HOST, Wire
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from .faults import Fate, Rule
-from .framing import Conversation, Piece, Request, WireProtocol, conversation
-from .processes import free_port
+from holdfast.testing.servers.faults import Fate, Rule
+from holdfast.testing.servers.framing import Conversation, Piece, Request, WireProtocol, conversation
+from holdfast.testing.servers.processes import free_port
 
 HOST = "127.0.0.1"
 _CONNECT_SECONDS = 5.0

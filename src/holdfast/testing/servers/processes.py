@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .specs import ServerFailed
+from holdfast.testing.servers.specs import ServerFailed
 
 _END_SECONDS = 10.0
 _SPAWN_SECONDS = 10.0
