@@ -94,7 +94,7 @@ class LineMismatch(HoldfastError):
 
 
 class StaleToken(HoldfastError):
-    """A guard refused this holder: a younger one has been seen, or its ticket is gone. Nothing was written.
+    """A guard refused this holder: a younger one has been seen, or its ticket is gone. This try wrote nothing.
 
     `offered` and `seen` are the two fences as text; `seen` is "" where no younger one is known.
     """

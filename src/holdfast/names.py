@@ -64,7 +64,7 @@ def checked_owner(owner: str | None) -> str:
 
 
 def checked_key(key: str, namespace: str) -> str:
-    """A key of the user's own, outside of the namespace where the lines are. Raises InvalidName.
+    """A key of the user's own, neither in the namespace where the lines are nor above it. Raises InvalidName.
 
     On etcd it is the key as it stands; on ZooKeeper the path of a node, with a slash put before it where
     there is none.
@@ -75,7 +75,8 @@ def checked_key(key: str, namespace: str) -> str:
         raise InvalidName(f"key {key!r} has an empty, '.' or '..' segment, or is the store's own; name every segment")
     if any(unicodedata.category(c) == "Co" or c >= "\ufff0" for c in key):
         raise InvalidName(f"key {key!r} has a character in it that not every store takes")
-    if f"{'/'.join(segments)}/".startswith(f"{namespace}/"):
+    path, lines = f"{'/'.join(segments)}/", f"{namespace}/"
+    if path.startswith(lines) or lines.startswith(path):  # on ZooKeeper a parent made for the lines goes with them
         raise InvalidName(f"key {key!r} is where the lines of namespace {namespace!r} stand; keep your data elsewhere")
     return key
 

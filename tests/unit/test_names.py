@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidName
 from holdfast.limits import NAME_BYTES_MAX, NAMESPACE_BYTES_MAX, OWNER_BYTES_MAX
-from holdfast.names import DEFAULT_NAMESPACE, checked_owner, decode, encode, namespace_path
+from holdfast.names import DEFAULT_NAMESPACE, checked_key, checked_owner, decode, encode, namespace_path
 from tests.unit.world import World
 
 USABLE = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=60)
@@ -159,3 +159,16 @@ def test_sharp_name_can_be_held_and_excludes_only_itself(world: World, name: str
                 free = client.lock(other).try_acquire()
                 assert free is not None, other
                 free.release()
+
+
+@pytest.mark.parametrize("key", ["app", "/app", "app/locks", "/app/locks", "app/locks/ledger", "/app/locks/a/b"])
+def test_key_in_the_namespace_or_above_it_is_refused(key: str) -> None:
+    """On ZooKeeper a parent that was made for the lines goes with the last client, and data in it would go as well."""
+    with pytest.raises(InvalidName, match="keep your data elsewhere"):
+        checked_key(key, "app/locks")
+
+
+@pytest.mark.parametrize("key", ["apple", "app/lock", "app/locks2", "data/app/locks", "/app/data"])
+def test_key_beside_the_namespace_is_the_users_own(key: str) -> None:
+    """Neighbours that only look alike are no part of it."""
+    assert checked_key(key, "app/locks") == key
