@@ -27,7 +27,6 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.fence import Fence, admit, line_name
-from holdfast.fencing import http as fencing_http
 from holdfast.fencing.http import (
     App,
     FencingMiddleware,
@@ -39,7 +38,9 @@ from holdfast.fencing.http import (
     Send,
     afenced,
     fence_of,
+    middleware,
     raise_for_fencing,
+    traffic,
 )
 
 from .conftest import Rivals
@@ -966,7 +967,7 @@ def test_refusal_of_a_guard_is_told_in_its_words(
 
 def test_guard_that_never_answers_is_503(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Even a guard without a time-out of its own can't hold requests for ever."""
-    monkeypatch.setattr(fencing_http, "_CLAIM_SECONDS", 0.02)
+    monkeypatch.setattr(middleware, "_CLAIM_SECONDS", 0.02)
 
     async def travel(fence: Fence) -> None:
         await asyncio.Event().wait()  # its end is the middleware's time-out
@@ -1134,7 +1135,7 @@ def test_claim_without_the_drain_would_lose_updates(seed: int, monkeypatch: pyte
     async def at_once(self: object, fence: Fence) -> None:
         return None
 
-    monkeypatch.setattr(fencing_http._Traffic, "drained", at_once)
+    monkeypatch.setattr(traffic.Traffic, "drained", at_once)
     counter = Counter()
     told = run(storm(FencingMiddleware(counter, line=LINE), random.Random(seed)))
     assert counter.value < told.count(200)

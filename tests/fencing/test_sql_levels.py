@@ -53,17 +53,19 @@ def level(request: pytest.FixtureRequest) -> Iterator[Level]:
         yield ground, at_level(ground, name), name
 
 
-def at_level(ground: Ground, name: str) -> Engine:
+def at_level(ground: Ground, name: str, make: Callable[..., Engine] | None = None) -> Engine:
+    """An engine at one of LEVELS. `make` is the ground's `new_engine`, unless told."""
+    make = make or ground.new_engine
     if name == ISOLATING:
-        return ground.new_engine(connect_args={"init_command": "SET SESSION innodb_snapshot_isolation = ON"})
+        return make(connect_args={"init_command": "SET SESSION innodb_snapshot_isolation = ON"})
     if ground.kind != "sqlite":
-        return ground.new_engine(isolation_level=name)
+        return make(isolation_level=name)
     patient: dict[str, Any] = {"connect_args": {"timeout": WAIT}}
-    engine = ground.new_engine(**patient | ({"isolation_level": name} if name == "READ UNCOMMITTED" else {}))
+    engine = make(**patient | ({"isolation_level": name} if name == "READ UNCOMMITTED" else {}))
     if name.startswith("BEGIN"):
         begin_with(engine, name)
-    if name == "WAL":
-        with engine.connect() as connection:
+    if name == "WAL":  # it stays with the file
+        with ground.engine.connect() as connection:
             connection.execute(text("PRAGMA journal_mode=WAL"))
     return engine
 

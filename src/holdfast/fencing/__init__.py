@@ -6,7 +6,7 @@ too: claim first, then read, then write, so that a late write of an older holder
 
     sql.py     SQLAlchemy Core, inside your own transaction: PostgreSQL, MariaDB, MySQL, SQLite
     redis.py   one Lua script, alone or around your own
-    http.py    an ASGI middleware for the server, a hook for httpx for the client
+    http       an ASGI middleware for the server, a hook for httpx for the client
     file.py    an atomic replace of one file
 
 The strongest guard needs none of these: `hold.store` writes to the store the hold came from, in one transaction that

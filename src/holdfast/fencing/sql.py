@@ -18,6 +18,10 @@ Promised, at every isolation level:
   resource come one after the other: whoever waits for a claim sees what the one before committed.
 - Reads register too. Claim, read and commit: from then on a late write of an older holder is refused.
 - A claim that was rolled back was never made.
+- `transaction` commits with its claim or not at all. A database may end the transaction within the block: MariaDB and
+  MySQL roll back after a deadlock (1213), SQLite after ON CONFLICT ROLLBACK or a full disk. The claim's lock is free
+  then, and whoever catches the error and goes on would write without it. PostgreSQL answers the COMMIT of a failed
+  transaction with a silent ROLLBACK. All of that ends in StoreRefused, and nothing is written.
 
 Not promised:
 
@@ -28,9 +32,15 @@ Not promised:
 - That a transaction succeeds at first try. Conflicts are answered in the database's own words, as SQLAlchemy's
   DBAPIError: 40001 and 40P01 on PostgreSQL, 1213, 1205 and 1020 on MariaDB and MySQL, "database is locked" on SQLite.
   Then, and for GuardBusy, run the whole transaction again. READ COMMITTED has the fewest: the claim is the lock.
+- That `claim` in a transaction of your own lasts until your commit: nobody looks at that. After any DBAPIError leave
+  the block and let the transaction be rolled back; never repeat a single statement.
+- That an ORM session reads again what it has. Objects that it loaded before the claim go on showing old values, also
+  when a query finds them. Take a new Session for each claim, such as `Session(connection)` within `transaction`, or
+  call `session.expire_all()` right after the claim.
 - Anything for writers that do not claim, in AUTOCOMMIT (refused: the write would be a transaction of its own), after
   a savepoint with the claim was rolled back (on SQLite in the driver's default mode: or released), or after a
-  statement that ends the transaction by itself, as CREATE TABLE does on MariaDB and MySQL.
+  statement that ends the transaction by itself, as CREATE TABLE does on MariaDB and MySQL (`transaction` tells it, but
+  what such a statement has committed stays). Nor on a cursor of the driver's that you take from under SQLAlchemy.
 
 The token in a table of your own. One column, `fence BIGINT NOT NULL DEFAULT 0`, and one statement:
 
@@ -76,6 +86,7 @@ try:
         bindparam,
         case,
         delete,
+        event,
         func,
         inspect,
         or_,
@@ -83,6 +94,7 @@ try:
         update,
     )
     from sqlalchemy.dialects import mysql, postgresql, sqlite
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.schema import CreateTable
     from sqlalchemy.sql.dml import ReturningInsert
@@ -97,6 +109,9 @@ _LINE_CHARACTERS_MAX: Final = 4096
 _IDS_CHARACTERS_MAX: Final = 21 * FENCE_HOLDERS_MAX
 _CREATE_LOCK: Final = 0x686F6C6466617374  # "holdfast": one advisory lock of PostgreSQL, for `create`
 _NOBODY: Final = "-"  # as a pattern it matches itself only, and no column of ids holds it
+
+_SAVEPOINT: Final = "holdfast_claim"
+_FAILED: Final = 3  # libpq's PQTRANS_INERROR
 
 _MYSQL: Final = ("mysql", "mariadb")
 _DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = {
@@ -151,6 +166,11 @@ class SQLGuard:
         long as the database lets it. Raises StaleToken, FenceMismatch for a fence of another line, GuardBusy when
         the transaction's snapshot is too old, StoreRefused for a damaged record, InvalidFence, InvalidOption,
         UsageError in AUTOCOMMIT, and SQLAlchemy's DBAPIError for the database's own conflicts. Roll back after any.
+
+        The claim ends with the transaction, and a database may roll that back by itself, as MariaDB does after a
+        deadlock. So after any DBAPIError leave the block and let the transaction be rolled back; never repeat a
+        single statement: it would run, and be committed, in a new transaction without the claim. `transaction`
+        refuses that. An ORM session shows what it loaded before the claim: take a new one, or `expire_all()` now.
         """
         offered = Fence.of(fence)
         key = _checked(offered.line if resource is None else resource)
@@ -164,10 +184,12 @@ class SQLGuard:
     def transaction(self, engine: Engine, fence: Fence | str, *, resource: str | None = None) -> Iterator[Connection]:
         """A transaction whose first statement is the claim; it commits at the end of the block, or rolls back.
 
-        Raises what `claim` raises, before the block is entered.
+        Raises what `claim` raises, before the block is entered; and StoreRefused instead of a commit, if the database
+        ended the transaction within the block and the block went on.
         """
         with engine.begin() as connection:
             self.claim(connection, fence, resource=resource)
+            _commit_with_claim_only(connection)
             yield connection
 
     def seen(self, connection: Connection, resource: str) -> Fence | None:
@@ -213,7 +235,8 @@ class AsyncSQLGuard:
     async def claim(self, connection: AsyncConnection, fence: Fence | str, *, resource: str | None = None) -> None:
         """Register `fence` for `resource` (its own line, unless told), and lock that until the transaction ends.
 
-        Make it the first statement of the transaction. Raises as SQLGuard.claim does.
+        Make it the first statement of the transaction, and after any DBAPIError let that be rolled back: see
+        SQLGuard.claim. Raises as that does.
         """
         await _async(connection).run_sync(self._guard.claim, fence, resource=resource)
 
@@ -223,10 +246,11 @@ class AsyncSQLGuard:
     ) -> AsyncIterator[AsyncConnection]:
         """A transaction whose first statement is the claim; it commits at the end of the block, or rolls back.
 
-        Raises what `claim` raises, before the block is entered.
+        Raises as SQLGuard.transaction does.
         """
         async with engine.begin() as connection:
             await self.claim(connection, fence, resource=resource)
+            await connection.run_sync(_commit_with_claim_only)
             yield connection
 
     async def seen(self, connection: AsyncConnection, resource: str) -> Fence | None:
@@ -317,6 +341,64 @@ class _LockThenDecide:
             connection.execute(self._record, values | {"key": key})
         else:
             connection.execute(self._again, {"key": key})
+
+
+def _commit_with_claim_only(connection: Connection) -> None:
+    """From here on, a commit of this connection's transaction first proves that it is still the claim's.
+
+    The proof hangs on SQLAlchemy's own event, so that `connection.commit()` within the block is proven like its end.
+    The listeners end with the connection, which SQLAlchemy uses for this one transaction.
+    """
+    if connection.dialect.name == "sqlite":
+        _stop_where_sqlite_has_ended(connection)
+    elif connection.dialect.name == "postgresql":
+        event.listen(connection, "commit", _refuse_failed)
+    else:
+        # It ends with its transaction, and whatever began since has none of that name. Not a second look at the claim's
+        # row, which is one statement less: it looks the same if another transaction of this holder claimed in between.
+        connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
+        event.listen(connection, "commit", lambda it: _prove(it, f"RELEASE SAVEPOINT {_SAVEPOINT}"))
+
+
+def _stop_where_sqlite_has_ended(connection: Connection) -> None:
+    """Asked before each statement, not only at the end: that may begin anew, or commit by itself. It costs no I/O."""
+    driver = connection.connection.driver_connection
+
+    def stop(*_: object) -> None:
+        if driver is None or not driver.in_transaction:
+            raise _claim_has_ended()
+
+    event.listen(connection, "before_cursor_execute", stop)
+    event.listen(connection, "commit", stop)
+
+
+def _refuse_failed(connection: Connection) -> None:
+    """PostgreSQL runs nothing in a failed transaction, but its drivers take the ROLLBACK that answers a COMMIT for one.
+
+    psycopg knows the state without asking the server. Where the driver does not tell it, any statement does.
+    """
+    state = getattr(getattr(connection.connection.driver_connection, "info", None), "transaction_status", None)
+    if state is None:
+        _prove(connection, "SELECT 1")
+    elif state == _FAILED:
+        _leave_nothing_open(connection)
+        raise _claim_has_ended()
+
+
+def _prove(connection: Connection, statement: str) -> None:
+    """`statement` works if and only if the claim stands."""
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        _leave_nothing_open(connection)
+        raise _claim_has_ended() from error
+
+
+def _leave_nothing_open(connection: Connection) -> None:
+    """Not every pool rolls back what is returned to it, and its next user would commit what this block wrote."""
+    connection.connection.rollback()  # the driver's: SQLAlchemy takes this transaction for one that it is committing
 
 
 def _fence_table(name: str, schema: str | None, metadata: MetaData) -> Table:
@@ -422,6 +504,15 @@ def _snapshot_too_old(offered: Fence) -> GuardBusy:
     return GuardBusy(
         f"token {offered.token} of {offered.line} is good, but this transaction reads from a snapshot that is older "
         "than the last claim. Roll back and run it again, with the claim before the reads (or use `transaction`)"
+    )
+
+
+def _claim_has_ended() -> StoreRefused:
+    return StoreRefused(
+        "the database has ended the claim's transaction within the block: it rolled back after an error that was "
+        "caught, or committed for a statement such as CREATE TABLE (MariaDB, MySQL). What ran after that is not "
+        "written, and neither is what ran before, unless such a statement committed it. Let each DBAPIError leave the "
+        "block, and run the whole transaction again"
     )
 
 

@@ -1,0 +1,138 @@
+"""The SQL guard and ORM sessions: what a session loaded before the claim it does not read again by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session
+
+from holdfast.fence import Fence
+from holdfast.fencing.sql import AsyncSQLGuard
+
+from .test_sql_ground import ACCOUNTS, KINDS, Ground, opened
+
+Way: TypeAlias = Callable[[Ground, AsyncSQLGuard, AsyncSession], Awaitable[None]]
+
+YOUNGER = Fence("billing/ledger", 2)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Account(Base):
+    __table__ = ACCOUNTS
+    if TYPE_CHECKING:
+        id: Mapped[int]
+        balance: Mapped[int]
+
+
+@pytest.fixture(params=KINDS)
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    """Each database once."""
+    with opened(request, request.param) as made:
+        yield made
+
+
+def other_holder_writes(ground: Ground) -> None:
+    with ground.guard.transaction(ground.engine, Fence("billing/ledger", 1), resource=ground.resource) as connection:
+        ground.write(connection, 10)
+
+
+def loaded_before(ground: Ground, session: Session) -> Account:
+    """An object that the session has, with a balance of 0; since then another holder wrote 10."""
+    account = session.get_one(Account, ground.number)
+    assert account.balance == 0
+    session.commit()
+    other_holder_writes(ground)
+    return account
+
+
+def test_session_shows_after_the_claim_what_it_loaded_before(ground: Ground) -> None:
+    """The trap, also for a new query of the object. Only columns are told as they are."""
+    with Session(ground.engine, expire_on_commit=False) as session:
+        account = loaded_before(ground, session)
+        ground.guard.claim(session.connection(), YOUNGER, resource=ground.resource)
+        mine = Account.id == ground.number
+        assert account.balance == session.get_one(Account, ground.number).balance == 0
+        assert session.scalars(select(Account).where(mine)).one().balance == 0
+        assert session.scalar(select(Account.balance).where(mine)) == 10
+
+
+def test_session_that_loads_and_claims_in_one_transaction_shows_the_old_as_well(ground: Ground) -> None:
+    """Without `expire_on_commit=False`: the load came before the claim, and no commit between them."""
+    engine = ground.new_engine() if ground.kind == "sqlite" else ground.new_engine(isolation_level="READ COMMITTED")
+    with Session(engine) as session:
+        account = session.get_one(Account, ground.number)
+        other_holder_writes(ground)
+        ground.guard.claim(session.connection(), YOUNGER, resource=ground.resource)
+        assert account.balance == session.get_one(Account, ground.number).balance == 0
+        session.expire_all()
+        assert account.balance == 10
+
+
+def test_expire_all_after_the_claim_reads_again(ground: Ground) -> None:
+    """The first way out: what is used after it is read under the claim."""
+    with Session(ground.engine, expire_on_commit=False) as session:
+        account = loaded_before(ground, session)
+        ground.guard.claim(session.connection(), YOUNGER, resource=ground.resource)
+        session.expire_all()
+        account.balance += 5
+        session.commit()
+    assert (ground.balance(), ground.seen()) == (15, YOUNGER)
+
+
+def test_new_session_for_the_claim_reads_again(ground: Ground) -> None:
+    """The second: a session on the connection of `transaction`. Its commit is a flush, and the block commits."""
+    with Session(ground.engine, expire_on_commit=False) as session:
+        loaded_before(ground, session)
+    with (
+        ground.guard.transaction(ground.engine, YOUNGER, resource=ground.resource) as connection,
+        Session(connection) as session,
+    ):
+        session.get_one(Account, ground.number).balance += 5
+        session.commit()
+        assert connection.in_transaction()
+    assert (ground.balance(), ground.seen()) == (15, YOUNGER)
+
+
+async def _expired(ground: Ground, guard: AsyncSQLGuard, session: AsyncSession) -> None:
+    await guard.claim(await session.connection(), YOUNGER, resource=ground.resource)
+    assert (await session.get_one(Account, ground.number)).balance == 0  # the trap
+    session.expire_all()
+    (await session.get_one(Account, ground.number)).balance += 5
+    await session.commit()
+
+
+async def _new_session(ground: Ground, guard: AsyncSQLGuard, session: AsyncSession) -> None:
+    engine = create_async_engine(ground.url())
+    async with (
+        guard.transaction(engine, YOUNGER, resource=ground.resource) as connection,
+        AsyncSession(connection) as new,
+    ):
+        (await new.get_one(Account, ground.number)).balance += 5
+        await new.commit()
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("way", [_expired, _new_session])
+@pytest.mark.parametrize("kind", KINDS)
+def test_asyncio_has_the_same_ways_out(request: pytest.FixtureRequest, kind: str, way: Way) -> None:
+    """`expire_all`, and then `get` or a select: an attribute alone can't be awaited. Or a new session."""
+
+    async def both(ground: Ground) -> None:
+        engine = create_async_engine(ground.url())
+        async with AsyncSession(engine, expire_on_commit=False) as session:
+            account = await session.run_sync(lambda its: loaded_before(ground, its))
+            await way(ground, AsyncSQLGuard(), session)
+            assert account in session  # which forgets objects that nobody else holds
+        await engine.dispose()
+
+    with opened(request, kind, "asyncio") as made:
+        asyncio.run(both(made))
+        assert (made.balance(), made.seen()) == (15, YOUNGER)
