@@ -4,7 +4,7 @@ A lock says "I believe I own this"; the guard lets the resource decide. Every gu
 registers a fence for a resource, and refuses one that is older than what it has seen with StaleToken. Reads claim
 too: claim first, then read, then write, so that a late write of an older holder can't slip in between.
 
-    sql.py     SQLAlchemy Core, inside your own transaction: PostgreSQL, MariaDB, MySQL, SQLite
+    sql        SQLAlchemy Core, inside your own transaction: PostgreSQL, MariaDB, MySQL, SQLite
     redis.py   one Lua script, alone or around your own
     http       an ASGI middleware for the server, a hook for httpx for the client
     file.py    an atomic replace of one file
