@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.drivers import perform
+from holdfast.errors import StoreUnavailable
 from holdfast.lease import Workers
 from holdfast.signals import Signal
 from holdfast.turn import Abandon, Await, Steps
@@ -33,7 +34,7 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
                     outcome = None
                 else:
                     under_way = workers.submit(lambda step=step: perform(step))  # type: ignore[misc]  # default binds now
-                    outcome = await asyncio.wrap_future(under_way)
+                    outcome = await _begun_by(step.until, under_way, clock)
             except BaseException as error:
                 step = steps.throw(error)
             else:
@@ -43,6 +44,30 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
         return result
     finally:
         steps.close()  # see drivers.py
+
+
+async def _begun_by(until: float, under_way: concurrent.futures.Future[Any], clock: Clock) -> Any:
+    """The outcome. What no worker has begun by its own deadline is never sent: all may wait for a silent store."""
+    late = False
+
+    def too_late() -> None:
+        nonlocal late
+        late = under_way.cancel()  # False: a worker has it, and knows the deadline
+
+    timer = clock.schedule(until, too_late)
+    try:
+        return await asyncio.wrap_future(under_way)
+    except asyncio.CancelledError:
+        if not late or _is_cancelled():
+            raise
+        raise StoreUnavailable("no worker came free in time, all wait for the store. It was not sent") from None
+    finally:
+        timer.cancel()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:

@@ -58,7 +58,7 @@ class House(Protocol):
     @property
     def hub(self) -> Hub: ...
     @property
-    def workers(self) -> Workers: ...
+    def chores(self) -> Workers: ...
     @property
     def request_seconds(self) -> float: ...
     @property
@@ -341,7 +341,7 @@ class Holding:
     def _look_soon(self, signal: Signal) -> None:
         if self._ended is None:
             try:
-                self._house.workers.submit(lambda: self._look_at_own_ticket(signal))
+                self._house.chores.submit(lambda: self._look_at_own_ticket(signal))
             except ClientClosed:
                 return  # the client's closing has ended this hold
 

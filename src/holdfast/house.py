@@ -22,7 +22,7 @@ from holdfast.forks import generation, refuse_child
 from holdfast.helpers import Helpers
 from holdfast.hold import Holding
 from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings, Workers
-from holdfast.limits import LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
+from holdfast.limits import CHORES_MAX, LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
 from holdfast.names import encode
 from holdfast.options import Options
 from holdfast.recipes.ask import Ask
@@ -52,8 +52,9 @@ class House:
         self.hub = Hub(clock.now)
         self.request_seconds = options.timeout
         self.workers = helpers("holdfast-worker", WORKERS_MAX)
+        self.chores = helpers("holdfast-chore", CHORES_MAX)  # apart: a silent store must not keep calls behind these
         self._callbacks = helpers("holdfast-callback", 1)
-        self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.workers))
+        self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.chores))
         self._born = generation()
         self._guard = threading.RLock()  # guards _leases
         self._leases: dict[tuple[float, float], Lease] = {}  # by TTL and lock delay
@@ -183,6 +184,7 @@ class House:
         with contextlib.ExitStack() as rest:
             rest.callback(self._callbacks.close, self.request_seconds)
             rest.callback(self.workers.close, self.request_seconds)
+            rest.callback(self.chores.close, self.request_seconds)
             rest.callback(self._closed.set)
             rest.callback(self._backend.close)
             for lease in leases:

@@ -286,7 +286,7 @@ class Backend(Protocol):
 
 
 class Workers(Protocol):
-    """Background threads, bounded: for the reaper, for asyncio's requests."""
+    """Background threads, bounded."""
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         """Run `work` soon. Raises ClientClosed after the client was closed."""
@@ -294,7 +294,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the house lends to a backend."""
+    """What the house lends to a backend; `workers` for what nobody awaits, such as the reaper's tries."""
 
     clock: Clock
     hub: Hub

@@ -47,7 +47,10 @@ LEASES_MAX: Final = 16
 """Leases of one client: one per TTL asked for. On ZooKeeper each is a session of its own."""
 
 WORKERS_MAX: Final = 4
-"""Threads that carry out asyncio's requests and the reaper's, per client."""
+"""Threads that carry out asyncio's requests, per client."""
+
+CHORES_MAX: Final = 2
+"""Threads for what nobody awaits, per client: the reaper's tries, looks at a hold's own ticket."""
 
 CONNECTIONS_MAX: Final = 16
 """HTTP connections to etcd at one time, per client."""

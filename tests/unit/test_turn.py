@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import aio
 from holdfast.aiodriver import arun
 from holdfast.clock import VirtualClock
 from holdfast.drivers import perform, run
@@ -26,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Event, Hub
 from holdfast.lease import Entry, LeaseState, Line, Mode, Reach, Ticket
-from holdfast.limits import LEAVE_GRACE
+from holdfast.limits import CHORES_MAX, LEAVE_GRACE, WORKERS_MAX
 from holdfast.recipes.lock import LOCK_RULE
 from holdfast.recipes.rwlock import READ_RULE
 from holdfast.recipes.semaphore import SEAT_RULE
@@ -50,7 +51,7 @@ from holdfast.turn import (
     take_turn,
 )
 from tests.unit.fakes import FakeLease, HeldWorkers, ImmediateWorkers, entry, line_with, line_without
-from tests.unit.world import Background, World, reached
+from tests.unit.world import PATIENCE_SECONDS, Background, World, reached
 
 START = 1000.0
 REQUEST_SECONDS = 5.0
@@ -606,6 +607,71 @@ def test_arun_takes_turns_without_a_thread_while_waiting(world: World) -> None:
 
     asyncio.run(main())
     assert world.tickets == 0
+
+
+def busy_workers(client: aio.Client, until: threading.Event) -> None:
+    """All of a client's workers wait, as for a silent store."""
+    for _ in range(WORKERS_MAX):
+        client._house.workers.submit(lambda: reached(until))
+
+
+def test_arun_gives_up_by_the_deadline_what_no_worker_has_begun(world: World) -> None:
+    """Law 8: others may wait long for a silent store; a call with a short time-out is back by it, and sends nothing."""
+
+    async def main() -> None:
+        silence = threading.Event()
+        client = world.aclient()
+        await (await client.lock("a").acquire()).release()
+        busy_workers(client, silence)
+        quick = asyncio.create_task(client.lock("b").acquire(timeout=0.5))
+        await asyncio.sleep(0)
+        world.clock.advance(0.4)
+        done, _ = await asyncio.wait([quick], timeout=0.05)
+        assert not done
+        world.clock.advance(0.2)
+        with pytest.raises(StoreUnavailable, match="not sent"):
+            await asyncio.wait_for(quick, PATIENCE_SECONDS)
+        silence.set()
+        await client.close()
+
+    asyncio.run(main())
+    assert len(world.heard("entered")) == 1
+    assert world.tickets == 0
+
+
+def test_arun_cancelled_before_a_worker_has_begun_is_cancelled(world: World) -> None:
+    """A cancellation that comes with the deadline is still the caller's."""
+
+    async def main() -> None:
+        silence = threading.Event()
+        client = world.aclient()
+        busy_workers(client, silence)
+        quick = asyncio.create_task(client.lock("b").acquire(timeout=0.5))
+        await asyncio.sleep(0)
+        world.clock.advance(0.6)
+        quick.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await quick
+        silence.set()
+        await client.close()
+
+    asyncio.run(main())
+    assert world.tickets == 0
+
+
+def test_chores_of_a_silent_store_keep_no_call_waiting(world: World) -> None:
+    """The reaper's tries wait apart: an asyncio call finds a worker."""
+
+    async def main() -> None:
+        silence = threading.Event()
+        client = world.aclient()
+        for _ in range(3 * CHORES_MAX):
+            client._house.chores.submit(lambda: reached(silence))
+        await (await client.lock("a").acquire()).release()
+        silence.set()
+        await client.close()
+
+    asyncio.run(main())
 
 
 class QueueLease(FakeLease):

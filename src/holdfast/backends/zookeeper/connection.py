@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
     ConnectionClosedError,
@@ -34,7 +33,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from holdfast.backends.zookeeper.handler import CreateContainer, Handler, Multi, break_off, log
+from holdfast.backends.zookeeper.handler import Client, CreateContainer, Handler, Multi, break_off, log
 from holdfast.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -74,7 +73,7 @@ class Connection:
         self.session_id = 0
         self.acl = _acl(options)
         self._handler = Handler(options, ttl / (len(options.endpoints) + 2), self._connect_failed)
-        self._client = KazooClient(
+        self._client = Client(
             hosts=",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in options.endpoints),
             timeout=ttl,
             handler=self._handler,
@@ -145,12 +144,12 @@ class Connection:
         """kazoo's error as ours."""
         where = self._options.display
         match error:
-            case SessionExpiredError():
-                return LeaseLost("the ZooKeeper session has expired")
             case ConnectionClosedError() if self._over:
                 return LeaseLost("the ZooKeeper session is over")
-            case ConnectionLoss() | ConnectionClosedError() | SessionMovedError():
+            case ConnectionClosedError() | ConnectionLoss() | SessionMovedError():
                 return StoreUnavailable(f"the connection to {where} was lost before the answer came")
+            case SessionExpiredError():  # after ConnectionClosedError, which for kazoo is a kind of it
+                return LeaseLost("the ZooKeeper session has expired")
             case NoAuthError():
                 who = f"user {self._options.user!r}" if self._options.user else "a client without user and password"
                 return PermissionDenied(

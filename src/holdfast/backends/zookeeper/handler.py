@@ -1,4 +1,4 @@
-"""What we put into kazoo: our own connections and waits, one request it lacks, and a log without passwords."""
+"""What we put into kazoo: connections and waits of our own, interruptible requests, and a log without passwords."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionClosedError, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import (
     Auth,
@@ -18,6 +20,7 @@ from kazoo.protocol.serialization import (
     long_struct,
     reply_header_struct,
 )
+from kazoo.protocol.states import KeeperState
 
 from holdfast.options import Options
 from holdfast.tls import tls_context
@@ -38,6 +41,32 @@ class Multi(Transaction):  # type: ignore[misc]  # kazoo has no types
     def deserialize(cls, answer: bytes, offset: int) -> list[Any]:
         zxid = long_struct.unpack_from(answer, offset - reply_header_struct.size + int_struct.size)[0]
         return [*super().deserialize(answer, offset), zxid]
+
+
+class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's client, but that whoever asks may be interrupted.
+
+    Its own `_call` takes whatever is raised while it wakes its thread, a KeyboardInterrupt as well, for the end of the
+    connection: the interrupt is gone, and the request goes out all the same.
+    """
+
+    def _call(self, request: Any, answer: Any) -> bool | None:
+        if self._state in _OVER:
+            answer.set_exception(_OVER[self._state]())
+            return False
+        self._queue.append((request, answer))
+        try:
+            self._connection._write_sock.send(b"\0")
+        except (OSError, AttributeError):  # closed meanwhile; AttributeError: there is none any more
+            answer.set_exception(ConnectionClosedError("Connection has been closed"))
+        return None
+
+
+_OVER: Final = {
+    KeeperState.AUTH_FAILED: AuthFailedError,
+    KeeperState.CLOSED: ConnectionClosedError,
+    KeeperState.EXPIRED_SESSION: SessionExpiredError,
+}
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
