@@ -52,6 +52,7 @@ async def _begun_by(until: float, under_way: concurrent.futures.Future[Any], clo
 
     def too_late() -> None:
         nonlocal late
+        late = True  # first: the loop may hear of the cancellation before this thread goes on
         late = under_way.cancel()  # False: a worker has it, and knows the deadline
 
     timer = clock.schedule(until, too_late)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.errors import StoreUnavailable, StoreWentBack
+from holdfast.errors import StoreRefused, StoreUnavailable, StoreWentBack
 
 
 class History:
@@ -28,8 +28,10 @@ class History:
         return self._revision
 
     def check(self, header: Mapping[str, Any], least: int) -> None:
-        """Raises StoreWentBack for good, or StoreUnavailable for an answer that may just be stale."""
+        """Raises StoreWentBack for good, StoreUnavailable where it may just be stale, StoreRefused where it is none."""
         cluster, revision = str(header.get("cluster_id", "")), int(header.get("revision", 0))
+        if not cluster:  # says nothing of the store's history; the client must not stop for good because of it
+            raise StoreRefused(f"{self._store} answered without saying which cluster it is")
         with self._guard:
             if self._cluster is None:
                 self._cluster = cluster

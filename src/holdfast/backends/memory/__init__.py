@@ -1,9 +1,9 @@
 """memory:// — the reference implementation of the laws, in this process.
 
-Also what users test their own code with: give `connect` a VirtualClock and nothing sleeps; a backend's
-`faults` lose requests and answers or cut its client off, and `store(name)` expires leases. Clients of the
-same name in one process share one store; each has faults of its own. It is held to the same conformance
-suite as etcd and ZooKeeper; it coordinates nothing beyond this process.
+Also what users test their own code with: see `holdfast.testing.World`. Give `connect` a VirtualClock and nothing
+sleeps; a backend's `faults` lose requests and answers or cut its client off, and `store(name)` expires leases.
+Clients of the same name in one process share one store; each has faults of its own. It is held to the same
+conformance suite as etcd and ZooKeeper; it coordinates nothing beyond this process.
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ class MemoryLease:
     def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
         line = self._ask("look", until, lambda: self._store.look(self._line(ticket.resource), ticket.resource))
         position = line.position(ticket.id)
-        return dataclasses.replace(line, tickets=line.tickets[: 0 if position is None else position + 1])
+        if position is None or line.tickets[position].token != ticket.token:
+            return dataclasses.replace(line, tickets=())
+        return dataclasses.replace(line, tickets=line.tickets[: position + 1])
 
     def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
         line = self._ask("survey", until, lambda: self._store.look(self._line(resource), resource))
@@ -107,15 +109,15 @@ class MemoryLease:
             standing = found
 
     def leave(self, ticket: Ticket, until: float) -> bool:
-        # A retry after a lost answer finds nothing: the first try was ours, so the ticket was removed by us.
-        tries = 0
+        line, tries = self._line(ticket.resource), 0
 
         def attempt() -> bool:
             nonlocal tries
             tries += 1
-            return self._store.leave(self._line(ticket.resource), ticket.id, ticket.token) or tries > 1
+            left = self._ask_once("leave", lambda: self._store.leave(line, ticket.id, ticket.token))
+            return left or tries > 1  # gone after a try that was not answered: that try was ours
 
-        return self._ask("leave", until, attempt)
+        return persist(attempt, until, self._clock)
 
     def abandon(self, entry: Entry) -> None:
         self._reaper.own(entry)
@@ -158,7 +160,8 @@ class MemoryLease:
         return f"{self._namespace}/{encode(resource)}"
 
     def _withdraw(self, entry: Entry, until: float) -> bool:
-        return self._ask("leave", until, lambda: self._store.leave(self._line(entry.resource), entry.id, None))
+        line = self._line(entry.resource)
+        return self._ask("leave", until, lambda: self._store.withdraw(line, entry.id, self.id))
 
     def _ask(self, operation: str, until: float, request: Callable[[], Outcome]) -> Outcome:
         return persist(lambda: self._ask_once(operation, request), until, self._clock)

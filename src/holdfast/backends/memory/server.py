@@ -42,6 +42,11 @@ class MemoryFaults:
         """The next `times` requests of this kind are carried out, and their answers lost."""
         self._lost_answers[operation] += times
 
+    def forget(self) -> None:
+        """Lost requests and answers that have not met their request are off."""
+        self._lost_requests.clear()
+        self._lost_answers.clear()
+
     def carry(self, operation: str, request: Callable[[], Outcome]) -> Outcome:
         """One exchange: the request on its way, carried out, and its answer on the way back."""
         self.before(operation)
@@ -169,6 +174,12 @@ class MemoryStore:
             self._leases[standing.lease_id].keys.pop(ticket_id, None)
             self._remove(line, ticket_id)
             return True
+
+    def withdraw(self, line: str, ticket_id: str, lease_id: str) -> bool:
+        """Remove the ticket of this id, whatever its token, where it is this lease's."""
+        with self._guard:
+            granted = self._leases.get(lease_id)
+            return granted is not None and granted.keys.get(ticket_id) == line and self.leave(line, ticket_id, None)
 
     def read(self, line: str, ticket: Ticket, keys: Sequence[str]) -> tuple[Record | None, ...] | None:
         with self._guard:

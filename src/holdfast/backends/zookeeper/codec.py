@@ -18,8 +18,10 @@ from typing import Any, Final
 from holdfast.lease import Entry, Mode, Ticket
 from holdfast.names import encode
 
-_OURS: Final = re.compile(r"_c_([0-9a-f]{20})(?:-(read)|-seat\.([1-9]\d{0,6})\.([1-9]\d{0,6}))?-lock-(-?\d{10})\Z")
-_ANYBODYS: Final = re.compile(r".*lock(?:-|__)(-?\d{10})\Z", re.DOTALL)
+_SEQUENCE: Final = r"(\d{10}|-\d{9,10})\Z"
+"""Ten places, of which a sign takes one where the number leaves one free."""
+_OURS: Final = re.compile(r"_c_([0-9a-f]{20})(?:-(read)|-seat\.([1-9]\d{0,6})\.([1-9]\d{0,6}))?-lock-" + _SEQUENCE)
+_ANYBODYS: Final = re.compile(r".*lock(?:-|__)" + _SEQUENCE, re.DOTALL)
 _HALF: Final = 2**31
 
 
@@ -82,6 +84,13 @@ def _ticket(resource: str, path: str, name: str) -> Ticket:
     return Ticket(
         resource, ticket_id, f"{path}/{name}", None, mode=mode, weight=int(weight or 1), limit=int(limit or 1)
     )
+
+
+def is_out_of_order(ticket: Ticket) -> bool:
+    """Is it of a line whose sequence has come to its end? ZooKeeper then gives the last number again and again, or
+    negative ones, so that nobody can tell any more which ticket is the older."""
+    match = _ANYBODYS.match(ticket.key)
+    return match is not None and not 0 <= int(match[1]) < _HALF - 1
 
 
 def mine(ticket: Ticket, entry: Entry, token: int, lease_id: str) -> Ticket:

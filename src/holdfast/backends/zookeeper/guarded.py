@@ -85,6 +85,8 @@ class Guarded:
         stats = self._connection.ask(until, *map(self._connection.exists, (*paths, ticket.key)))
         if stats[-1] is None:
             return Committed(Fate.GONE)
+        if ticket.version not in (None, stats[-1].version):
+            return Committed(Fate.AMENDED, ticket=dataclasses.replace(ticket, version=stats[-1].version))
         plan.nodes = dict(zip(paths, stats[:-1], strict=True))
         return None if plan.comparisons_hold() else Committed(Fate.DIFFERS)
 

@@ -119,46 +119,56 @@ class ZooKeeperLease:
         finally:
             me = None if line is None else line.find(entry.id)
             self._sweeper.entered(entry.id, None if me is None else me.key)
+        if me is not None and codec.is_out_of_order(me):
+            raise StoreRefused(
+                f"the line of {entry.resource!r} has had so many tickets that ZooKeeper can't put another in order; "
+                f"it begins anew once {self._lines.path(entry.resource)} was empty for a moment, or was deleted"
+            )
         return line
 
     def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
         line = self._persist(lambda: self._lines.listed(ticket.resource, until), until)
         position = line.position(ticket.id)
-        if position is None:
+        if position is None or line.tickets[position].key != ticket.key:
             return Line(line.resource, (), 0)
         return Line(line.resource, (*line.tickets[:position], ticket), 0)
 
     def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
-        self._connect(until)
         return self._persist(lambda: self._lines.survey(resource, front, until), until)
 
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
         signal = Signal()
-        if len(tickets) == 1:
-            known = tickets[0].version or 0
-            stop = self._watches.add(
-                tickets[0].key,
-                children=False,
-                changed=lambda stat: stat is None or (amendments and stat.version > known),
-                signal=signal,
-            )
-        else:
-            awaited = {t.key.rpartition("/")[2] for t in tickets}
-            there = {t.key.rpartition("/")[2] for t in line.tickets}
-            stop = self._watches.add(
-                self._lines.path(line.resource),
-                children=True,
-                changed=lambda names: not awaited <= set(names) or (not awaited and set(names) != there),
-                signal=signal,
-            )
+        amendments = amendments or not tickets  # any change
+        stops = [] if len(tickets) == 1 else [self._watch_line(line, tickets, signal)]
+        if len(tickets) == 1 or amendments:  # a line's node tells of tickets that come and go, not of what is in them
+            stops += [self._watch_ticket(ticket, signal, amendments) for ticket in tickets or line.tickets]
 
         def close() -> None:
-            stop()
+            for stop in stops:
+                stop()
             self._belief.drop_wait(signal)
 
         signal.on_close(close)
         self._belief.add_wait(signal)
         return signal
+
+    def _watch_ticket(self, ticket: Ticket, signal: Signal, amendments: bool) -> Callable[[], None]:
+        known = ticket.version or 0
+        return self._watches.add(
+            ticket.key,
+            children=False,
+            changed=lambda stat: stat is None or (amendments and stat.version > known),
+            signal=signal,
+        )
+
+    def _watch_line(self, line: Line, tickets: Sequence[Ticket], signal: Signal) -> Callable[[], None]:
+        path, awaited, there = self._lines.path(line.resource), _keys(tickets), _keys(line.tickets)
+
+        def changed(names: Sequence[str]) -> bool:
+            now = _keys(codec.read_line(line.resource, path, names))  # a line nested below is no ticket, and no news
+            return not awaited <= now if awaited else now != there
+
+        return self._watches.add(path, children=True, changed=changed, signal=signal)
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
         data = codec.write_data(ticket.owner or "", value, ticket.created_at)
@@ -174,7 +184,15 @@ class ZooKeeperLease:
             # gone after a lost answer: that try was ours
             return self._was_there(self._connection.delete(ticket.key), until) or tries > 1
 
-        return self._persist(attempt, until)
+        try:
+            return self._persist(attempt, until)
+        except LeaseLost as error:
+            if self._belief.reason == EXPIRED:
+                raise  # the store has said so: the ticket went with the session
+            raise StoreUnavailable(
+                f"ZooKeeper was silent until session {self.id} could not be proven any longer; its ticket in the line "
+                f"of {ticket.resource!r} stands until the session's end is known there"
+            ) from error
 
     def abandon(self, entry: Entry) -> None:
         self._reaper.own(entry)
@@ -185,6 +203,7 @@ class ZooKeeperLease:
     def commit(
         self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
     ) -> Committed:
+        self._connect(until)
         return self._unless_ended(lambda: self._guarded.commit(ticket, compares, writes, until))
 
     def touch(self, ticket: Ticket, until: float) -> Ticket | None:
@@ -205,13 +224,21 @@ class ZooKeeperLease:
     def close(self, until: float) -> None:
         if self._lock_delay and self.state is LeaseState.LOST:  # by the clock, though nobody may have told it yet
             self._connection.forsake()
-        alive = self.state not in _ENDED and self._belief.proven and self._linked_since is None
+        alive = self.state not in _ENDED and self._belief.proven
         self._belief.end(LeaseState.CLOSED, "the client was closed")
-        if alive:
+        if alive and self._reaches(until):
             self._sweeper.remove_all(self._options.namespace, self._lines.made, until)
         if self._started_at is not None:
             self._connection.stop(until)
             self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
+
+    def _reaches(self, until: float) -> bool:
+        """Is there a server to tell of the end? A connection just lost comes back; without it the tickets stay."""
+        try:
+            persist(lambda: self._connection.ask(until, self._connection.sync("/")), until, self._clock)
+        except HoldfastError:
+            return False
+        return True
 
     # Life and death of the session.
 
@@ -337,6 +364,7 @@ class ZooKeeperLease:
     # Exchanges.
 
     def _persist(self, attempt: Callable[[], Outcome], until: float) -> Outcome:
+        self._connect(until)
         return persist(lambda: self._unless_ended(attempt), until, self._clock)
 
     def _unless_ended(self, attempt: Callable[[], Outcome]) -> Outcome:
@@ -358,6 +386,9 @@ class ZooKeeperLease:
     def _withdraw(self, entry: Entry, until: float) -> bool:
         if self._started_at is None:
             return False
-        self._connect(until)
         found = self._persist(lambda: self._lines.find(entry, until), until)
         return found is not None and self.leave(found.tickets[-1], until)
+
+
+def _keys(tickets: Sequence[Ticket]) -> set[str]:
+    return {ticket.key for ticket in tickets}

@@ -1,0 +1,25 @@
+"""What `release()` says of a ticket when the store says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast.testing.servers import EtcdSpec, Provider, ZooKeeperSpec, start
+
+
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+def test_release_at_a_silent_store_does_not_say_that_the_ticket_was_gone(provider: Provider, kind: str) -> None:
+    """False is for a ticket that is known to be gone, and the lease's own deadline says nothing of the sort."""
+    cluster = start(provider, EtcdSpec() if kind == "etcd" else ZooKeeperSpec())
+    try:
+        with holdfast.connect(cluster.url(**({} if kind == "etcd" else {"tick": 0.2})), ttl=2.0, timeout=5.0) as client:
+            hold = client.lock("a").acquire(timeout=5)
+            cluster.members[0].pause()
+            try:
+                with pytest.raises(holdfast.StoreUnavailable):
+                    hold.release()
+            finally:
+                cluster.members[0].resume()
+    finally:
+        cluster.close()
