@@ -6,7 +6,7 @@
 
 The path is the namespace. Options: `ttl`, `timeout`, `owner`, `tls`, `ca`, `cert`, `key`, `tick` for
 ZooKeeper, and `incarnation` (see fence.py). A keyword argument wins over the same option in the URL. The
-password is never shown.
+password is never shown. Other packages bring other schemes: see schemes.py.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from holdfast import checks
+from holdfast import checks, schemes
 from holdfast.errors import InvalidOption, InvalidURL
 from holdfast.limits import INCARNATION_MAX, REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT
 from holdfast.names import checked_owner, namespace_path
 
 ENVIRONMENT_VARIABLE: Final = "HOLDFAST_URL"
-_PORTS: Final = {"etcd": 2379, "zookeeper": 2181, "memory": 0}
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::(\d{1,5}))?\Z")
 _HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, zookeeper://… or memory://NAME"
 
@@ -76,9 +75,9 @@ def parse(url: str | None, given: Mapping[str, object]) -> Options:
 
 def _from_url(text: str) -> dict[str, object]:
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme not in _PORTS:
+    if not separator or not schemes.is_known(scheme):
         shown = scheme if separator else "no scheme"
-        raise InvalidURL(f"unknown scheme in the URL ({shown!r}); {_HINT}")
+        raise InvalidURL(f"unknown scheme in the URL ({shown!r}); known are {', '.join(schemes.known())}; {_HINT}")
     if any(c.isspace() or ord(c) < 32 for c in rest):
         raise InvalidURL(f"the URL has white space or control characters in it; percent-encode them. {_HINT}")
     authority, path, query = _split(rest)
@@ -103,7 +102,7 @@ def _endpoints(hosts: str, scheme: str) -> tuple[tuple[str, int], ...]:
         return ((hosts or "default", 0),)
     if not hosts:
         raise InvalidURL(f"the URL names no host; {_HINT}")
-    return tuple(_endpoint(host, _PORTS[scheme]) for host in hosts.split(","))
+    return tuple(_endpoint(host, schemes.BUILT_IN.get(scheme, 0)) for host in hosts.split(","))
 
 
 def _split(rest: str) -> tuple[str, str, str]:
@@ -119,9 +118,10 @@ def _split(rest: str) -> tuple[str, str, str]:
 
 
 def _endpoint(text: str, default_port: int) -> tuple[str, int]:
+    """Port 0 where none is named and only somebody else's backend knows its usual one."""
     match = _HOST_PORT.match(text)
     port = int(match[3]) if match and match[3] else default_port
-    if match is None or not 0 < port < 65536:
+    if match is None or port > 65535 or (match[3] and port == 0):
         raise InvalidURL("can't read an endpoint of the URL; write HOST:PORT, several of them with commas between")
     return match[1] or match[2], port
 

@@ -1,5 +1,4 @@
-"""One suite for all backends and both faces: a test per law and per verb.
+"""The suite of `holdfast.testing.conformance` on our own backends: memory, etcd and ZooKeeper, both faces.
 
-worlds.py makes a store, clients of it and the faults between them, the same for memory, etcd and
-ZooKeeper; faces.py makes the asyncio face look like the blocking one, so that each test is written once.
+worlds.py says how each of them is reached, broken, and asked what it has.
 """

@@ -1,32 +1,21 @@
-"""`world`: every backend on both faces. `worlds` with faults, one proxy per client."""
+"""`make_world`: every backend of our own. The rest of the fixtures are the suite's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from .faces import Face
-from .worlds import KINDS, EtcdWorld, MemoryWorld, ZooKeeperWorld, eventually
+from holdfast.testing.conformance import *  # noqa: F403
 
-
-@pytest.fixture(params=["threads", "asyncio"])
-def face(request: pytest.FixtureRequest) -> Face:
-    """Blocking calls, or asyncio behind blocking calls."""
-    return Face(request.param)
+from .worlds import KINDS, EtcdWorld, MemoryWorld, ZooKeeperWorld
 
 
 @pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest, face: Face) -> Iterator[Any]:
-    """A store of its own for each test, as far as the test can see; it must be empty again at the end."""
-    made: Any
+def make_world(request: pytest.FixtureRequest) -> Any:
+    """From a face to a world of each kind."""
     if request.param == "memory":
-        made = MemoryWorld(face)
-    else:
-        singles = request.getfixturevalue("singles")
-        made = (EtcdWorld if request.param == "etcd" else ZooKeeperWorld)(face, singles[request.param])
-    yield made
-    made.close()
-    # A ZooKeeper session that was lost could not tidy up: the server removes its empty containers in time.
-    assert eventually(lambda: made.left() == []), f"left in the store: {made.left()}"
+        return MemoryWorld
+    singles = request.getfixturevalue("singles")
+    return partial(EtcdWorld if request.param == "etcd" else ZooKeeperWorld, cluster=singles[request.param])

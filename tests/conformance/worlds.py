@@ -1,12 +1,10 @@
-"""A store, clients of it and the faults between them: the same words for memory, etcd and ZooKeeper."""
+"""The worlds of our own backends: how each is reached, broken, and asked what it has."""
 
 from __future__ import annotations
 
-import base64
 import itertools
-import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -14,79 +12,25 @@ from kazoo.exceptions import NoNodeError
 from holdfast.backends import memory
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.names import encode
+from holdfast.testing.conformance import Face, World, eventually, inner
 from tests.servers import Cluster, FaultProxy, etcd_counters, etcdctl, zk_four_letter, zookeeper_counters
 
-from .faces import Face
+__all__ = ["KINDS", "Admin", "EtcdWorld", "MemoryWorld", "World", "ZooKeeperWorld", "eventually", "inner"]
 
 _names = itertools.count(1)
 KINDS = ("memory", "etcd", "zookeeper")
 
 
-class World(Protocol):
-    """One test's store. Every client has its own way to it, which can be broken alone."""
-
-    kind: str
-    face: Face
-    namespace: str
-
-    def client(self, **options: Any) -> Any:
-        """A client of the face under test. Any: either face's."""
-
-    def lose_answer(self, client: Any, verb: str, times: int = 1) -> None:
-        """The next request of this verb happens, and its answer is lost."""
-
-    def lose_request(self, client: Any, verb: str, times: int = 1) -> None:
-        """The next request of this verb never arrives."""
-
-    def cut(self, client: Any) -> None:
-        """Nothing gets through any more, in either direction."""
-
-    def heal(self, client: Any) -> None: ...
-
-    def expire(self, hold: Any) -> None:
-        """End the lease of this hold at the store, as an administrator or the TTL would."""
-
-    def remove(self, hold: Any) -> None:
-        """Delete this hold's ticket at the store, as an administrator would."""
-
-    def tickets(self, name: str) -> list[str]:
-        """What the store itself says stands in the line, in its order."""
-
-    def left(self) -> list[str]:
-        """Everything the store has under the test's namespace."""
-
-    def leases(self) -> int:
-        """How many leases (sessions) the store has; others may use it too."""
-
-    def wrote(self, name: str) -> list[Any]: ...
-
-
-def eventually(what: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Does it come true in time? For things whose moment only the store knows."""
-    give_up = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-class MemoryWorld:
-    """memory://, on the real clock. Its faults hit all clients of the store but are undone one by one."""
+class MemoryWorld(World):
+    """memory://, on the real clock."""
 
     kind = "memory"
 
     def __init__(self, face: Face) -> None:
-        self.face = face
-        self._name = f"world-{next(_names)}"
-        self.namespace = "ns"
-        self.store = memory.store(self._name, SYSTEM_CLOCK)
-        self._clients: list[Any] = []
-
-    def client(self, **options: Any) -> Any:
-        client = self.face.connect(f"memory://{self._name}/{self.namespace}", **options)
-        self._clients.append(client)
-        return client
+        super().__init__(face)
+        name = f"world-{next(_names)}"
+        self.url = f"memory://{name}"
+        self.store = memory.store(name, SYSTEM_CLOCK)
 
     def lose_answer(self, client: Any, verb: str, times: int = 1) -> None:
         self._faults(client).lose_answer(verb, times)
@@ -94,17 +38,24 @@ class MemoryWorld:
     def lose_request(self, client: Any, verb: str, times: int = 1) -> None:
         self._faults(client).lose_request(verb, times)
 
+    def forget(self, client: Any) -> None:
+        self._faults(client).forget()
+
     def cut(self, client: Any) -> None:
         self._faults(client).cut_off = True
 
     def heal(self, client: Any) -> None:
         inner(client)._house._backend.heal()
 
+    def reset(self, client: Any) -> None:
+        self.cut(client)
+        self.heal(client)
+
     def expire(self, hold: Any) -> None:
         self.store.expire(hold.lease_id)
 
-    def remove(self, hold: Any) -> None:
-        self.store.leave(f"{self.namespace}/{encode(hold.resource)}", hold.id, hold.token)
+    def delete(self, name: str, ticket: str) -> None:
+        self.store.leave(f"{self.namespace}/{encode(name)}", ticket, None)
 
     def tickets(self, name: str) -> list[str]:
         return [t.id for t in self.store.lines.get(f"{self.namespace}/{encode(name)}", ())]
@@ -115,25 +66,25 @@ class MemoryWorld:
     def leases(self) -> int:
         return len(self.store.leases)
 
+    def work(self) -> dict[str, float]:
+        return dict(self.store.requests)
+
+    def arrive_late(self, lease: Any, ticket: Any, value: str) -> None:
+        self.store.amend(lease._line(ticket.resource), ticket, value)
+
     def _faults(self, client: Any) -> memory.MemoryFaults:
         faults: memory.MemoryFaults = inner(client)._house._backend.faults
         return faults
 
-    def close(self) -> None:
-        for client in self._clients:
-            self.heal(client)
-        self.face.close()
 
-
-class ServerWorld:
+class ServerWorld(World):
     """What etcd and ZooKeeper have in common: a proxy per client."""
 
     kind: str
 
     def __init__(self, face: Face, cluster: Cluster) -> None:
-        self.face = face
+        super().__init__(face)
         self.cluster = cluster
-        self.namespace = f"test-{next(_names)}-{time.monotonic_ns():x}"
         self._proxies: dict[int, FaultProxy] = {}
 
     def client(self, **options: Any) -> Any:
@@ -142,6 +93,7 @@ class ServerWorld:
         url = f"{self.kind}://{proxy.endpoint}/{self.namespace}"
         client = self.face.connect(url, **(extra | options))
         self._proxies[id(client)] = proxy
+        self.clients.append(client)
         return client
 
     def proxy(self, client: Any) -> FaultProxy:
@@ -156,11 +108,20 @@ class ServerWorld:
     def match(self, verb: str) -> Any:
         raise NotImplementedError
 
+    def forget(self, client: Any) -> None:
+        self.proxy(client).forget()
+
     def cut(self, client: Any) -> None:
         self.proxy(client).blackhole()
 
     def heal(self, client: Any) -> None:
         self.proxy(client).heal()
+
+    def reset(self, client: Any) -> None:
+        self.proxy(client).reset()
+
+    def delay(self, client: Any, seconds: float) -> None:
+        self.proxy(client).delay(to_server=seconds)
 
     def close(self) -> None:
         try:
@@ -188,6 +149,7 @@ class EtcdWorld(ServerWorld):
     """etcd through its gateway."""
 
     kind = "etcd"
+    ttl_least = 1.0
 
     def match(self, verb: str) -> Any:
         matches = _ETCD_VERBS[verb]
@@ -196,9 +158,8 @@ class EtcdWorld(ServerWorld):
     def expire(self, hold: Any) -> None:
         etcdctl(self.cluster, "lease", "revoke", hold.lease_id)
 
-    def remove(self, hold: Any) -> None:
-        keys = [key for key in self.tickets(hold.resource) if hold.id in key]
-        etcdctl(self.cluster, "del", *keys)
+    def delete(self, name: str, ticket: str) -> None:
+        etcdctl(self.cluster, "del", ticket)
 
     def tickets(self, name: str) -> list[str]:
         from holdfast.backends.etcd.codec import line_prefix
@@ -212,6 +173,17 @@ class EtcdWorld(ServerWorld):
         lines = etcdctl(self.cluster, "lease", "list").stdout.splitlines()
         return len(lines) - 1
 
+    def work(self) -> dict[str, float]:
+        counters = etcd_counters(self.cluster.members[0].metrics_endpoint)
+        wanted = ("started:Txn", "started:Range", "started:DeleteRange", "sent:Watch", "received:Watch")
+        return {name: counters.get(name, 0.0) for name in wanted}
+
+    def arrive_late(self, lease: Any, ticket: Any, value: str) -> None:
+        from holdfast.backends.etcd import codec, guarded
+
+        amending = guarded.amending(ticket, codec.b64(codec.amended_value(ticket, value)))
+        lease._wire.txn(amending, SYSTEM_CLOCK.now() + 5.0)
+
     def _keys(self, prefix: str, *flags: str) -> list[str]:
         found = etcdctl(self.cluster, "get", "--prefix", "--keys-only", *flags, prefix).stdout
         return [line for line in found.splitlines() if line]
@@ -221,9 +193,13 @@ _OPCODES = {"enter": 15, "leave": 2, "look": 8, "renew": 9, "amend": 5, "touch":
 
 
 class ZooKeeperWorld(ServerWorld):
-    """ZooKeeper."""
+    """ZooKeeper. Nothing arrives late: a session's requests are carried out in order, and none after it has moved."""
 
     kind = "zookeeper"
+    repeats_enter = False  # names carry a sequence
+    leave_checks_token = False  # a node's name is what can't repeat
+    ttl_least = 0.4
+    refuses_long_leases = "maxSessionTimeout"
 
     def match(self, verb: str) -> Any:
         wanted = _OPCODES[verb]
@@ -231,20 +207,17 @@ class ZooKeeperWorld(ServerWorld):
 
     def expire(self, hold: Any) -> None:
         """Close the session from a second connection that claims it, as a duplicate client would."""
-        house = inner(hold)._house
-        lease = next(lease for lease in house._leases.values() if lease.id == hold.lease_id)
+        leases = [lease for client in self.clients for lease in inner(client)._house._leases.values()]
+        lease = next(lease for lease in leases if lease.id == hold.lease_id)
         session = lease._connection._client.client_id
         thief = KazooClient(self.cluster.endpoints[0], client_id=session, timeout=4.0)
         thief.start()
         thief.stop()
         thief.close()
 
-    def remove(self, hold: Any) -> None:
+    def delete(self, name: str, ticket: str) -> None:
         with self._admin() as zk:
-            path = self._line(hold.resource)
-            for child in zk.get_children(path):
-                if hold.id in child:
-                    zk.delete(f"{path}/{child}")
+            zk.delete(f"{self._line(name)}/{ticket}")
 
     def tickets(self, name: str) -> list[str]:
         with self._admin() as zk:
@@ -258,6 +231,10 @@ class ZooKeeperWorld(ServerWorld):
 
     def leases(self) -> int:
         return zk_four_letter(self.cluster.members[0].metrics_endpoint, "cons").count("sid=")
+
+    def work(self) -> dict[str, float]:
+        counters = zookeeper_counters(self.cluster.members[0].metrics_endpoint)
+        return {name: counters[name] for name in ("zk_packets_received", "zk_packets_sent")}
 
     def _line(self, name: str) -> str:
         from holdfast.backends.zookeeper.codec import line_path
@@ -289,23 +266,3 @@ def _tree(zk: Any, path: str) -> list[str]:
     except NoNodeError:
         return []
     return [path, *(node for child in children for node in _tree(zk, f"{path}/{child}"))]
-
-
-def inner(thing: Any) -> Any:
-    """The face's own object, for tests that must look below it."""
-    return getattr(thing, "_inner", thing)
-
-
-def server_work(world: Any) -> dict[str, float]:
-    """Requests and watch messages the server counted."""
-    member = world.cluster.members[0]
-    if world.kind == "etcd":
-        counters = etcd_counters(member.metrics_endpoint)
-        wanted = ("started:Txn", "started:Range", "started:DeleteRange", "sent:Watch", "received:Watch")
-        return {name: counters.get(name, 0.0) for name in wanted}
-    counters = zookeeper_counters(member.metrics_endpoint)
-    return {name: counters[name] for name in ("zk_packets_received", "zk_packets_sent")}
-
-
-def encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()

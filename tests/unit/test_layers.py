@@ -19,7 +19,7 @@ STORE_CLIENTS = ("etcd3gw", "kazoo", "requests", "websockets", "tenacity", "urll
 GROUND = {
     # no further down than this: each line may import only from the lines above it
     **dict.fromkeys(("errors", "limits", "signals", "events"), 0),
-    **dict.fromkeys(("clock", "forks", "checks", "names"), 1),
+    **dict.fromkeys(("clock", "forks", "checks", "names", "schemes"), 1),
     **dict.fromkeys(("options", "retry", "helpers"), 2),
     "tls": 3,
     "fence": 3,

@@ -21,15 +21,28 @@ In reading order:
     liveness.py         L1 to L6, judged where calm.py says that nothing was broken
     report.py check.py  all of them over one history, here and from the command line
 
+    simulation/ servers/  random schedules of faults, replayed by seed; real servers, and how to break them
+
+And for tests of code that uses holdfast, or of a backend:
+
+    world.py            World: memory, virtual time, clients of either face, and what can go wrong for each
+    virtual.py share.py  its time, which moves when everybody waits; one client's share of it
+    faults.py           what goes wrong for one client
+    plugin.py           pytest fixtures, there as soon as holdfast is installed
+    conformance/        the suite that every backend passes, ours and yours
+
 A checker sees only what was recorded: it proves that something went wrong, never that nothing can.
 """
 
 from holdfast.testing.event import Event, Kind
+from holdfast.testing.faults import Faults
 from holdfast.testing.history import Call, History, MemoryRecorder, Recorder, Records, UnreadableHistory, monotonic
 from holdfast.testing.liveness import Bounds
 from holdfast.testing.recorded import Log, recorded
 from holdfast.testing.report import LIVENESS, PROPERTIES, SAFETY, Report, applicable, check_history
 from holdfast.testing.verdicts import Outcome, Verdict, Violation
+from holdfast.testing.virtual import StandsStill
+from holdfast.testing.world import Started, World
 
 __all__ = [
     "LIVENESS",
@@ -38,6 +51,7 @@ __all__ = [
     "Bounds",
     "Call",
     "Event",
+    "Faults",
     "History",
     "Kind",
     "Log",
@@ -46,9 +60,12 @@ __all__ = [
     "Recorder",
     "Records",
     "Report",
+    "StandsStill",
+    "Started",
     "UnreadableHistory",
     "Verdict",
     "Violation",
+    "World",
     "applicable",
     "check_history",
     "monotonic",

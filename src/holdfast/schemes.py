@@ -1,0 +1,90 @@
+"""What may stand before `://` in a URL: our own stores, those that were registered, and those that are installed.
+
+A package that brings a backend names its opener in its own metadata, and is imported only when a URL names it:
+
+    [project.entry-points."holdfast.backends"]
+    toy = "toystore.holdfast:open_toy"
+
+Or it calls `holdfast.backends.register("toy", open_toy)` before the first connect. Our own schemes can't be
+replaced, and one scheme has one opener: which store a URL means must not depend on the order of imports.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from holdfast.errors import InvalidOption, InvalidURL
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "holdfast.backends"
+BUILT_IN: Final = {"etcd": 2379, "zookeeper": 2181, "memory": 0}
+"""Our own schemes, and their ports where a URL names none."""
+
+Opener: TypeAlias = Callable[[Any, Any], Any]  # Any: the words of upper layers; see holdfast.backends.Opener
+_NAME: Final = re.compile(r"[a-z][a-z0-9+-]{0,31}\Z")
+_guard = threading.RLock()  # guards _registered
+_registered: dict[str, Opener] = {}
+
+
+def register(scheme: str, opener: Opener) -> None:
+    """From now on `opener` opens `scheme`://. Raises InvalidOption where that can't be."""
+    if not isinstance(scheme, str) or not _NAME.match(scheme):
+        raise InvalidOption(f"a scheme is up to 32 of a-z, 0-9, + and -, a letter first; not {scheme!r}")
+    if not callable(opener):
+        raise InvalidOption(
+            f"what opens {scheme}:// is called with options and surroundings: {opener!r} can't be called"
+        )
+    if scheme in BUILT_IN:
+        raise InvalidOption(f"{scheme}:// is holdfast's own; choose another scheme")
+    with _guard:
+        if _registered.setdefault(scheme, opener) is not opener:
+            raise InvalidOption(
+                f"{scheme}:// is opened by {_registered[scheme]!r} already; it can't be {opener!r} as well"
+            )
+
+
+def known() -> list[str]:
+    """All schemes a URL may have."""
+    return sorted({*BUILT_IN, *_registered, *(entry.name for entry in _installed())})
+
+
+def is_known(scheme: str) -> bool:
+    """May a URL have it? Imports nobody's backend."""
+    return scheme in BUILT_IN or scheme in _registered or bool(_installed(scheme))
+
+
+def opener(scheme: str) -> Opener:
+    """What opens a scheme that is not our own. Raises InvalidURL where it can't be had."""
+    found = _registered.get(scheme)
+    return _loaded(scheme) if found is None else found
+
+
+def _loaded(scheme: str) -> Opener:
+    entries = _installed(scheme)
+    if len(entries) != 1:
+        offered = ", ".join(sorted(map(_shown, entries))) or "no installed package"
+        raise InvalidURL(f"{scheme}:// must be brought by one package; it is by {offered}. Known: {', '.join(known())}")
+    try:
+        found = entries[0].load()
+    except Exception as error:  # whatever importing somebody's package raises: which one it was is what helps
+        raise InvalidURL(f"{scheme}:// is brought by {_shown(entries[0])}, which can't be loaded: {error}") from error
+    register(scheme, found)
+    opener: Opener = found
+    return opener
+
+
+def _installed(scheme: str | None = None) -> list[EntryPoint]:
+    """Of this scheme, or all. A path that is listed twice gives the same entry twice."""
+    from importlib import metadata  # not before it is needed: our own schemes never do
+
+    found = metadata.entry_points(group=GROUP)
+    return list({(entry.name, entry.value): entry for entry in found if scheme in (None, entry.name)}.values())
+
+
+def _shown(entry: EntryPoint) -> str:
+    return f"{entry.value} of {entry.dist.name if entry.dist else 'an unknown package'}"

@@ -1,0 +1,158 @@
+"""What the author of a backend gives to the suite: a store, clients of it, and the faults between the two.
+
+`World` is to be inherited from. `url`, `expire`, `delete`, `tickets` and `left` are every backend's to define.
+The rest are faults and counts: each one that is not defined skips the tests that need it, by name. The facts
+say in which of the ways that the laws leave open a store goes; a fact that is not so fails a test.
+
+A world lives for one test. It promises nothing about the store beyond that test's own namespace.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, TypeVar
+
+from holdfast.testing.conformance.faces import Face
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+_numbers = itertools.count(1)
+_NEEDS: Final = "holdfast_needs"
+
+
+class World:
+    """One test's store. Every client has its own way to it, which can be broken alone."""
+
+    url: str = ""
+    """The store, without a namespace: `toy://127.0.0.1:7000`. May be set by `__init__`."""
+
+    # Facts.
+
+    repeats_enter: ClassVar[bool] = True
+    """An entry that is entered twice is one ticket at any time; False: only the retry of a lost answer finds it."""
+    leave_checks_token: ClassVar[bool] = True
+    """`leave` compares tokens; False: the ticket's key is never used again, and that is why nobody else is hit."""
+    ttl_least: ClassVar[float] = 0.0
+    """Nothing shorter is granted."""
+    refuses_long_leases: ClassVar[str] = ""
+    """A word of the refusal of a lease of more than seven minutes; "" where the store grants one."""
+
+    def __init__(self, face: Face) -> None:
+        self.face = face
+        self.namespace = f"test-{next(_numbers)}-{time.monotonic_ns():x}"
+        self.clients: list[Any] = []  # Any: of either face
+
+    def client(self, **options: Any) -> Any:
+        """A client of the face under test. Any: either face's."""
+        client = self.face.connect(f"{self.url}/{self.namespace}", **options)
+        self.clients.append(client)
+        return client
+
+    def close(self) -> None:
+        """Mend what is broken, and close the clients."""
+        if self.can("cut"):
+            for client in self.clients:
+                self.heal(client)
+        self.face.close()
+
+    def can(self, fault: str) -> bool:
+        """Is this fault, or count, defined?"""
+        return getattr(type(self), fault) is not getattr(World, fault)
+
+    # What every backend's author defines.
+
+    def expire(self, hold: Any) -> None:
+        """End the lease `hold.lease_id` at the store, as an administrator or the TTL would."""
+        raise NotImplementedError
+
+    def delete(self, name: str, ticket: str) -> None:
+        """Delete this ticket of the line at the store, as an administrator would."""
+        raise NotImplementedError
+
+    def tickets(self, name: str) -> list[str]:
+        """What the store itself says stands in the line, in its order: strings that have the tickets' ids in them."""
+        raise NotImplementedError
+
+    def left(self) -> list[str]:
+        """Everything the store has under the test's namespace."""
+        raise NotImplementedError
+
+    # Faults and counts. Not defined: the tests that need it are skipped.
+
+    def lose_answer(self, client: Any, verb: str, times: int = 1) -> None:
+        """The next request of this verb happens, and its answer is lost. Verbs: those of the Lease protocol."""
+        raise NotImplementedError
+
+    def lose_request(self, client: Any, verb: str, times: int = 1) -> None:
+        """The next request of this verb never arrives."""
+        raise NotImplementedError
+
+    def forget(self, client: Any) -> None:
+        """Lost answers and requests that have not met their request are off. Goes with the two above."""
+        raise NotImplementedError
+
+    def cut(self, client: Any) -> None:
+        """Nothing gets through any more, in either direction, and nobody is told."""
+        raise NotImplementedError
+
+    def heal(self, client: Any) -> None:
+        """Everything gets through again. Goes with `cut`."""
+        raise NotImplementedError
+
+    def reset(self, client: Any) -> None:
+        """Break the connections; new ones work."""
+        raise NotImplementedError
+
+    def delay(self, client: Any, seconds: float) -> None:
+        """What the client sends from now on arrives later by so much, until `heal`. Nothing is skipped without it."""
+        raise NotImplementedError
+
+    def leases(self) -> int:
+        """How many leases the store has; others may use it too."""
+        raise NotImplementedError
+
+    def work(self) -> dict[str, float]:
+        """What the server has done so far, counted: requests, messages to watchers."""
+        raise NotImplementedError
+
+    def arrive_late(self, lease: Any, ticket: Any, value: str) -> None:
+        """Carry out now what a first try of `lease.amend(ticket, value)` sent. Nothing, where none can arrive late."""
+
+    # What follows from these.
+
+    def remove(self, hold: Any) -> None:
+        """Delete this hold's ticket at the store."""
+        for ticket in self.tickets(hold.resource):
+            if hold.id in ticket:
+                self.delete(hold.resource, ticket)
+
+
+def needs(*faults: str) -> Callable[[Test], Test]:
+    """The test uses these faults or counts: without them it means nothing."""
+
+    def marked(test: Test) -> Test:
+        setattr(test, _NEEDS, faults)
+        return test
+
+    return marked
+
+
+def missing(world: World, test: Any) -> list[str]:
+    """The faults that `test` needs and `world` has not."""
+    return [fault for fault in getattr(test, _NEEDS, ()) if not world.can(fault)]
+
+
+def eventually(what: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Does it come true in time? For things whose moment only the store knows."""
+    give_up = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def inner(thing: Any) -> Any:
+    """The face's own object, for tests that must look below it."""
+    return getattr(thing, "_inner", thing)
