@@ -1,0 +1,202 @@
+"""Known bugs about what a lease is worth: the store ends it, grants another one, or keeps tickets under it.
+
+The numbers are those of tests/README.md. Every test breaks one thing on a real server and looks at what the
+holder and the waiter believe; none looks at how the library does it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import holdfast
+from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable
+from holdfast.backends.etcd.wire import GatewayWire
+from tests.conformance.worlds import eventually
+from tests.faults.test_faults import BOTH, lease_count, proxied, session_count, url
+from tests.servers import Cluster, FaultProxy, etcdctl
+
+SLACK_SECONDS = 1.5
+"""What a busy machine may add to a moment that the clock decides."""
+
+
+@BOTH
+def test_candidate_whose_renewals_are_lost_is_told_at_once_and_is_never_elected(
+    singles: dict[str, Cluster], kind: str
+) -> None:
+    """Bugs 1, 2, peers' 6: its lease runs out in the line: LeaseLost within the TTL, and nobody leads after the leader.
+
+    On etcd all else still gets through, the watch on its predecessor too.
+    """
+    cluster = singles[kind]
+    with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
+        behind = proxied(cluster, proxy)
+        direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
+        with holdfast.connect(direct, ttl=20) as first, holdfast.connect(behind, ttl=2) as second:
+            leading = first.election("e", value="one").campaign().acquire()
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(second.election("e", value="two").campaign().acquire)
+                assert eventually(lambda: second.statistics()["events"].get("entered") == 1)  # type: ignore[attr-defined]
+                if kind == "etcd":
+                    proxy.lose_request(lambda method, path, body: path == "/v3/lease/keepalive", times=10_000)
+                else:
+                    proxy.blackhole()
+                with pytest.raises(LeaseLost):
+                    waiting.result(timeout=2.0 + SLACK_SECONDS)
+                leading.release()
+                proxy.forget()
+                proxy.heal()
+            assert eventually(lambda: first.election("e").leader() is None)
+
+
+def test_zookeeper_belief_is_of_the_granted_ttl_where_less_was_granted(singles: dict[str, Cluster]) -> None:
+    """Bug 7: a client that asks for more than the server's longest session believes no longer than that."""
+    cluster = singles["zookeeper"]
+    with holdfast.connect(url(cluster), ttl=100) as client, client.lock("a").acquire() as hold:
+        assert hold.ttl == pytest.approx(60.0)
+        assert hold.remaining() < 60.0
+        assert hold.renew() < 60.0
+
+
+def test_etcd_keep_alive_that_is_answered_for_a_revoked_lease_does_not_keep_the_belief(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug 10 (etcd #20590): renewals are answered with a TTL though the lease is gone: the hold's own ticket tells."""
+    ask = GatewayWire.call
+
+    def lie(self: GatewayWire, path: str, request: Any, until: float) -> Any:
+        if path == "/lease/keepalive":
+            return {"result": {"ID": request["ID"], "TTL": "30"}}
+        return ask(self, path, request, until)
+
+    cluster = singles["etcd"]
+    monkeypatch.setattr(GatewayWire, "call", lie)
+    with holdfast.connect(url(cluster), ttl=30) as client:
+        hold = client.lock("a").acquire()
+        started = time.monotonic()
+        assert etcdctl(cluster, "lease", "revoke", hold.lease_id).returncode == 0
+        with pytest.raises(LeaseLost):
+            while time.monotonic() - started < 10.0:  # a storm of renewals, every one of them answered
+                hold.renew()
+        assert hold.state is HoldState.LOST
+        assert hold.release() is False
+
+
+def test_etcd_leader_changes_delay_a_take_over_by_no_more_than_the_last_of_them(triples: dict[str, Cluster]) -> None:
+    """Bug 12: every new leader starts the TTL anew. The belief does not; the waiter outlives it and holds at last."""
+    cluster, ttl = triples["etcd"], 2.0
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        behind = proxied(cluster, proxy)
+        direct = behind.replace(proxy.endpoint, ",".join(cluster.endpoints))
+        with holdfast.connect(direct, ttl=20) as other, holdfast.connect(behind, ttl=ttl) as client:
+            hold = client.lock("a").acquire()
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(other.lock("a").acquire, 30.0)
+                assert eventually(lambda: other.statistics()["events"].get("entered") == 1)  # type: ignore[attr-defined]
+                proxy.blackhole()
+                cut_off = time.monotonic()
+                for _ in range(4):
+                    time.sleep(0.8)
+                    _move_leader(cluster)
+                moved = time.monotonic()
+                assert hold.state is HoldState.LOST
+                assert moved - cut_off > ttl
+                assert not waiting.done(), "the store freed it early: the scene was not set"
+                taken = waiting.result(ttl + 0.3 + 0.5 + 3.0 + SLACK_SECONDS)
+                assert taken.token > hold.token
+                assert taken.release() is True
+            proxy.heal()
+
+
+def _move_leader(cluster: Cluster) -> None:
+    """To the next member."""
+    told = json.loads(etcdctl(cluster, "endpoint", "status", "-w", "json").stdout)
+    members = sorted(each["Status"]["header"]["member_id"] for each in told)
+    leader = told[0]["Status"]["leader"]
+    target = members[(members.index(leader) + 1) % len(members)]
+    moved = etcdctl(cluster, "move-leader", f"{target:x}")
+    assert moved.returncode == 0, moved.stderr
+
+
+@BOTH
+def test_timeout_of_a_call_is_not_the_ttl_of_the_lease(singles: dict[str, Cluster], kind: str) -> None:
+    """Peers' 4: `acquire(timeout=)` is how long to wait, whatever became of the wait."""
+    cluster = singles[kind]
+    with holdfast.connect(url(cluster), ttl=20) as client:
+        with client.lock("a"), pytest.raises(AcquireTimeout):
+            client.lock("a").acquire(timeout=0.2)
+        with client.lock("a").acquire(timeout=1.0) as hold:
+            assert hold.ttl == pytest.approx(20.0)
+            assert hold.remaining() > 15.0
+            if kind == "etcd":
+                assert "granted with TTL(20s)" in etcdctl(cluster, "lease", "timetolive", hold.lease_id).stdout
+
+
+@BOTH
+def test_ticket_of_an_acquire_that_heard_nothing_goes_though_its_lease_lives(
+    singles: dict[str, Cluster], kind: str
+) -> None:
+    """Bug 17: the request arrived, its answer did not, the call failed: the ticket it left is not a holder later."""
+    cluster = singles[kind]
+    with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
+        behind = proxied(cluster, proxy, timeout=0.5)
+        direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
+        with holdfast.connect(direct, ttl=60) as other, holdfast.connect(behind, ttl=60) as client:
+            kept = client.lock("kept").acquire()
+            client.lock("a").acquire().release()  # the line is there
+            proxy.blackhole(to_server=False)
+            with pytest.raises((StoreUnavailable, AcquireTimeout)):
+                client.lock("a").acquire(timeout=0.5)
+            assert other.election("a").leader() is not None, "no ticket was left: the scene was not set"
+            proxy.heal()
+            assert other.lock("a").acquire(timeout=15.0).release() is True
+            kept.check()
+            assert kept.release() is True
+
+
+@BOTH
+def test_tries_that_time_out_again_and_again_make_no_leases(singles: dict[str, Cluster], kind: str) -> None:
+    """Peers' 2: a bounded wait on a held lock ends in AcquireTimeout, with one lease however often it is tried."""
+    cluster, count = singles[kind], lease_count if kind == "etcd" else session_count
+    with holdfast.connect(url(cluster), ttl=20) as client, client.lock("a"):
+        before = count(cluster)
+        for _ in range(8):
+            with pytest.raises(AcquireTimeout):
+                client.lock("a").acquire(timeout=0.1)
+        assert count(cluster) == before
+
+
+@BOTH
+def test_new_lease_of_the_client_does_not_bring_an_old_hold_back(singles: dict[str, Cluster], kind: str) -> None:
+    """Peers' 3, 5: the lease is ended at the store, another hold is had: heartbeats of the old one fail for good."""
+    cluster = singles[kind]
+    with holdfast.connect(url(cluster), ttl=3) as client:
+        hold = client.lock("a").acquire()
+        _end_lease(cluster, client, hold)
+        assert hold.lost.wait(3.0 + SLACK_SECONDS)
+        again = client.lock("a").acquire(timeout=20)
+        assert again.lease_id != hold.lease_id
+        assert again.renew() > 0
+        assert hold.state is HoldState.LOST
+        assert hold.remaining() == 0.0
+        with pytest.raises(LeaseLost):
+            hold.renew()
+        assert hold.release() is False
+        again.check()
+
+
+def _end_lease(cluster: Cluster, client: holdfast.Client, hold: holdfast.Hold) -> None:
+    """As an administrator would; on ZooKeeper by a second connection that claims the session and closes it."""
+    if cluster.kind == "etcd":
+        assert etcdctl(cluster, "lease", "revoke", hold.lease_id).returncode == 0
+        return
+    lease: Any = next(iter(client._house._leases.values()))
+    thief = KazooClient(cluster.endpoints[0], client_id=lease._connection._client.client_id, timeout=4.0)
+    thief.start()
+    thief.stop()
+    thief.close()

@@ -1,0 +1,125 @@
+"""Known bugs about news that does not come, comes too early, or is looked for in the wrong place.
+
+The numbers are those of tests/README.md. What a bug of this kind costs is a wake-up: a waiter that sleeps on
+although its turn has come. So every test ends by taking the turn within a bound.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import holdfast
+from tests.conformance.worlds import eventually
+from tests.faults.test_faults import BOTH, proxied
+from tests.faults.test_known_bugs_holder import entered
+from tests.servers import Cluster, FaultProxy, etcdctl
+
+_CREATE, _SYNC, _LISTS = 15, 9, (8, 12)
+"""ZooKeeper's codes: create2 (a ticket), sync, getChildren and getChildren2."""
+
+
+def test_etcd_watch_from_a_compacted_revision_is_a_reason_to_look(singles: dict[str, Cluster]) -> None:
+    """Bug 14: compaction overtakes a watch on its way: refused, it wakes its waiter, who gets its turn."""
+    cluster = singles["etcd"]
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        behind = proxied(cluster, proxy)
+        direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
+        with holdfast.connect(direct, ttl=20) as holder, holdfast.connect(behind, ttl=20) as waiter:
+            waiter.lock("warm").acquire().release()
+            hold = holder.lock("a").acquire()
+            with ThreadPoolExecutor() as pool:
+                proxy.delay(to_server=1.0)
+                waiting = pool.submit(waiter.lock("a").acquire, 30.0)
+                assert entered(waiter, 2)
+                before = proxy.requests["/v3/kv/txn"]
+                _compact(cluster)
+                assert eventually(lambda: proxy.requests["/v3/kv/txn"] > before), "the refused watch woke nobody"
+                proxy.heal()
+                assert not waiting.done()
+                hold.release()
+                assert waiting.result(10.0).release() is True
+            namespace = waiter._house.options.namespace
+            assert etcdctl(cluster, "get", "--prefix", "--keys-only", f"{namespace}/a/").stdout.strip() == ""
+
+
+def _compact(cluster: Cluster) -> None:
+    """Nothing can be watched from before now: the last of a few revisions is what is kept."""
+    told = [etcdctl(cluster, "put", "noise", str(number), "-w", "fields").stdout for number in range(3)]
+    revision = re.findall(r'"Revision" : (\d+)', told[-1])[0]
+    done = etcdctl(cluster, "compact", revision)
+    assert done.returncode == 0, done.stderr
+    etcdctl(cluster, "del", "noise")
+
+
+def test_zookeeper_retry_of_a_create_syncs_before_it_looks_for_its_node(singles: dict[str, Cluster]) -> None:
+    """Bug 19, peers' 17: the answer to the create is lost: one node, found on a server made to catch up first."""
+    cluster = singles["zookeeper"]
+    heard: list[int] = []
+
+    def listen(opcode: int, frame: bytes) -> bool:
+        if opcode == _CREATE or (opcode in (_SYNC, *_LISTS) and b"/one-node" in frame):
+            heard.append(opcode)
+        return False
+
+    with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy:
+        with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
+            client.lock("warm").acquire().release()
+            client.lock("one-node").acquire().release()  # its parent is there, so that one create is one try
+            proxy.lose_request(listen)
+            lost = proxy.lose_answer(lambda opcode, frame: opcode == _CREATE)
+            hold = client.lock("one-node").acquire(timeout=10)
+            assert lost.is_set()
+            assert heard.count(_CREATE) == 1, "the retry made a second node"
+            lists = [at for at, opcode in enumerate(heard) if opcode in _LISTS]
+            assert lists[0] == heard.index(_CREATE) + 1, "sent along with the create, and lost with it"
+            assert heard[lists[1] - 1] == _SYNC, "it looked for its node without a sync before"
+            leader = client.election("one-node").leader()
+            assert leader is not None
+            assert leader.token == hold.token
+            assert hold.release() is True
+            assert client.election("one-node").leader() is None
+
+
+@BOTH
+def test_hand_overs_under_reconnects_lose_no_wake_up(singles: dict[str, Cluster], kind: str) -> None:
+    """Bug 27: tickets come and go while watches are set anew and while nobody is connected: every waiter is woken."""
+    cluster, turns = singles[kind], 40 if kind == "zookeeper" else 15
+    with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
+        behind = proxied(cluster, proxy)
+        direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
+        with holdfast.connect(direct, ttl=20) as steady, holdfast.connect(behind, ttl=20) as shaken:
+            tokens: list[int] = []
+
+            def work(client: holdfast.Client) -> None:
+                for _ in range(turns):
+                    with client.lock("a").acquire(timeout=10.0) as hold:
+                        tokens.append(hold.token)
+
+            done = threading.Event()
+            with ThreadPoolExecutor() as pool:
+                working = [pool.submit(work, client) for client in (steady, shaken, steady, shaken)]
+                shaking = pool.submit(_shake, proxy, done)
+                try:
+                    for future in working:
+                        future.result(60.0)
+                finally:
+                    done.set()
+                assert shaking.result() >= 5, "hardly a reconnect: the scene was not set"
+        assert len(tokens) == 4 * turns
+        assert tokens == sorted(set(tokens))
+
+
+def _shake(proxy: FaultProxy, done: threading.Event) -> int:
+    """Break all connections again and again, for a moment each; how often."""
+    times = 0
+    while not done.wait(0.05):
+        if times % 2:
+            proxy.reset()
+        else:
+            proxy.refuse()
+            done.wait(0.03)
+            proxy.heal()
+        times += 1
+    return times
