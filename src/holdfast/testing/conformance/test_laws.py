@@ -135,7 +135,7 @@ def test_law5_late_release_never_frees_the_successor(world: World) -> None:
 def test_law6_lost_answer_of_enter_is_found_again(world: World) -> None:
     """The retry finds the first try's ticket: one ticket, its own token, no deadlock with itself."""
     client = world.client(ttl=10)
-    client.lock("warm").acquire().release()
+    client.lock("a").acquire().release()  # its line is there: the answer that is lost is that of a ticket
     world.lose_answer(client, "enter")
     hold = client.lock("a").acquire(timeout=10)
     assert len(world.tickets("a")) == 1
@@ -148,7 +148,7 @@ def test_law6_lost_answer_of_enter_is_found_again(world: World) -> None:
 def test_law6_lost_request_of_enter_is_sent_again(world: World) -> None:
     """A request that never arrived is sent again within the same acquire."""
     client = world.client(ttl=10)
-    client.lock("warm").acquire().release()
+    client.lock("a").acquire().release()  # its line is there: the request that is lost is that of a ticket
     world.lose_request(client, "enter")
     with client.lock("a") as hold:
         hold.check()
@@ -295,6 +295,7 @@ def test_law13_objects_of_one_client_exclude_each_other(world: World) -> None:
             with guard:
                 inside["now"] += 1
                 most = max(most, inside["now"])
+            threading.Event().wait(0.002)  # somebody else who is let in meets us here
             with guard:
                 inside["now"] -= 1
             hold.release()
