@@ -56,6 +56,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     ("content", "error"),
     [
         (b'{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}', StoreUnavailable),
+        (b'{"error":"raft proposal dropped","code":2,"message":"raft proposal dropped"}', StoreUnavailable),
         (b"{}", StoreRefused),
         (b"", StoreRefused),
         (b"<html>", StoreRefused),

@@ -72,6 +72,7 @@ class Session:
         for _ in range(CONNECTIONS_MAX):
             self._slots.put(None)
         self._token: str | None = None
+        self._signing_in = threading.RLock()  # held while a token is asked for; no other lock is taken before it
         self._closed = False
         self._answered = False
         self.on_move: Callable[[], None] = lambda: None
@@ -91,10 +92,11 @@ class Session:
         body = data if data is not None else _dumps(json)
         if not self.needs_user:
             return self._exchange(path, body, until, None)
+        token = self.token(until)
         try:
-            return self._exchange(path, body, until, self.token(until))
+            return self._exchange(path, body, until, token)
         except StaleAuth:
-            self.forget_token()
+            self.forget_token(token)
         try:
             return self._exchange(path, body, until, self.token(until))
         except StaleAuth as error:
@@ -105,19 +107,31 @@ class Session:
         raise StoreRefused(f"nothing asks etcd for {url}")
 
     def token(self, until: float) -> str:
-        """The user's token; asked for where there is none."""
+        """The user's token; asked for where there is none, by one thread at a time."""
         token = self._token
-        if token is None:
-            credentials = _dumps({"name": self._options.user, "password": self._options.password or ""})
-            answer = self._exchange("/v3/auth/authenticate", credentials, until, None)
-            told = answer.json()
-            if not isinstance(told, dict) or not told.get("token"):
-                raise StoreRefused(f"{self._options.display} answered a sign-in without a token")
-            token = self._token = str(told["token"])
+        if token is not None:
+            return token
+        # A sign-in takes a server the better part of 0.1 s of a processor: all threads at once would keep it so busy
+        # that none is answered in time.
+        if not self._signing_in.acquire(timeout=max(0.0, until - self._around.clock.now())):
+            raise StoreUnavailable(f"{self._options.display} did not answer another thread's sign-in in time")
+        try:
+            return self._token or self._sign_in(until)
+        finally:
+            self._signing_in.release()
+
+    def _sign_in(self, until: float) -> str:
+        credentials = _dumps({"name": self._options.user, "password": self._options.password or ""})
+        told = self._exchange("/v3/auth/authenticate", credentials, until, None).json()
+        if not isinstance(told, dict) or not told.get("token"):
+            raise StoreRefused(f"{self._options.display} answered a sign-in without a token")
+        token = self._token = str(told["token"])
         return token
 
-    def forget_token(self) -> None:
-        self._token = None
+    def forget_token(self, refused: str) -> None:
+        """The store does not accept it any more. A newer one stays."""
+        if self._token == refused:
+            self._token = None
 
     def move_on(self, endpoint: tuple[str, int], why: str) -> None:
         """`endpoint` does not answer: make the next one current, once for all who found out."""
@@ -259,7 +273,8 @@ class Session:
             return OutOfSpace(
                 f"{where} is out of space (NOSPACE): {message}. Compact, defragment and disarm the alarm."
             )
-        if code in _UNAVAILABLE or answer.status_code in (429, 503, 504):
+        # a proposal is dropped, with an unknown code, where the leader has just gone
+        if code in _UNAVAILABLE or answer.status_code in (429, 503, 504) or "proposal dropped" in message:
             self.move_on(endpoint, message)
             return StoreUnavailable(f"{where} can't answer now: {message}")
         return StoreRefused(f"{where} refused (HTTP {answer.status_code}): {message}")

@@ -57,6 +57,7 @@ class Watcher:
         self._wanted: dict[int, Watching] = {}
         self._outbox: collections.deque[dict[str, Any]] = collections.deque()
         self._reconnect = False
+        self._token = ""  # the stream's, where there is a user; only its thread knows it
         self._closing = Signal()
         self._thread: threading.Thread | None = None
         self._bell, self._ear = socket.socketpair()
@@ -177,8 +178,8 @@ class Watcher:
 
     def _handshake(self, sock: socket.socket, endpoint: tuple[str, int], creates: list[dict[str, Any]]) -> Stream:
         if self._session.needs_user:
-            token = self._session.token(self._clock.now() + _DIAL_SECONDS)
-            return PostStream(sock, endpoint, token, creates)
+            self._token = self._session.token(self._clock.now() + _DIAL_SECONDS)
+            return PostStream(sock, endpoint, self._token, creates)
         stream = WebSocketStream(sock, endpoint)
         for create in creates:
             stream.send(create)
@@ -229,7 +230,7 @@ class Watcher:
     def _take(self, message: Any) -> None:
         if "error" in message:
             if "auth" in str(message["error"]):
-                self._session.forget_token()
+                self._session.forget_token(self._token)
             raise OSError(f"the server ended the watches: {message['error']}")
         result = message.get("result") or {}
         if result.get("created") and not result.get("canceled"):
@@ -239,7 +240,7 @@ class Watcher:
                 watching = self._wanted.get(int(result.get("watch_id", 0)))
             if watching is None:
                 if result.get("created"):  # refused without saying which: a stale token, on newer servers
-                    self._session.forget_token()
+                    self._session.forget_token(self._token)
                     raise OSError(f"the server refused a watch: {result.get('cancel_reason', 'no reason given')}")
                 return
             if result.get("canceled") and not result.get("compact_revision"):
