@@ -21,7 +21,8 @@ In reading order:
     liveness.py         L1 to L6, judged where calm.py says that nothing was broken
     report.py check.py  all of them over one history, here and from the command line
 
-    simulation/ servers/  random schedules of faults, replayed by seed; real servers, and how to break them
+    simulation/ traces/ random schedules of faults, replayed by seed; memory against the stores, verb by verb
+    servers/ torture/   real servers and a proxy that breaks what passes; real processes while everything else breaks
 
 And for tests of code that uses holdfast, or of a backend:
 

@@ -143,10 +143,14 @@ def _tokens_twice(line: Sequence[Belief]) -> Iterator[Violation]:
 
 
 def _tokens_made_up(history: History) -> Iterator[Violation]:
-    real = {e.hold: e for e in history.of(Kind.TRUTH) if e.operation == "created" and e.token is not None}
+    real: dict[str, list[Event]] = {}
+    for event in history.of(Kind.TRUTH):
+        if event.operation == "created" and event.token is not None:
+            real.setdefault(event.hold, []).append(event)
     for belief in beliefs(history):
-        created = real.get(belief.ok.hold)
-        if created is not None and created.rank != belief.ok.rank:
+        known = real.get(belief.ok.hold, [])
+        if known and belief.ok.rank not in {created.rank for created in known}:
+            created = known[0]
             yield Violation(
                 f"{belief.ok.client} has token {belief.ok.token} of {belief.ok.resource!r}, and the store says "
                 f"{created.token}",

@@ -4,8 +4,8 @@
     ok  fail  info     how the call ended: it happened · it certainly did not · anything else
     check              the client asked its hold between `since` and `at`: `held`, proven until `deadline`
     told               a callback ran: lost, elected, demoted, stopped, or an observer saw a leader (observed)
-    paused  resumed    the client's process stood still (SIGSTOP, a frozen loop); stamped by whoever stopped it, after
-                       it stood and before it goes on
+    paused  resumed    the client's process stood still (SIGSTOP), or only its event loop (then `operation` is loop);
+                       stamped by whoever stopped it, after it stood and before it goes on
     fault  healed      something was broken, `operation` says what, `client` whose ("" for everybody's); likewise
     died               the client's process is gone, nothing of it runs any more
     truth              what the store itself says: created, removed (tickets), lease_granted, lease_ended; of a line all

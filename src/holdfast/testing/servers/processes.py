@@ -88,6 +88,16 @@ class ServerProcess:
             self._child.kill()
             self._child.wait(_END_SECONDS)
 
+    def end(self) -> None:
+        """SIGTERM, and wait until it has ended; SIGKILL where that takes too long. Does nothing to one that ended."""
+        if self._child is None:
+            return
+        self._child.terminate()
+        try:
+            self._child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
     def pause(self) -> None:
         os.kill(self._running().pid, signal.SIGSTOP)
 

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that breaks the connection between a client and one server, on demand and exactly.
+"""A TCP proxy that breaks the connection between a client and one server, on demand and exactly.
 
 Faults of the network: `blackhole`, `refuse`, `reset`, `delay`, ended by `heal`. Faults of one answer: `lose_answer`
 (it happened, nobody heard), `lose_request` (it did not happen), `hold_answer` (it happened, heard later), armed for
@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from holdfast.testing.servers.faults import Fate, Held, Match, Rule
 from holdfast.testing.servers.framing import WireProtocol
 from holdfast.testing.servers.processes import give_back
-from holdfast.testing.servers.wire import HOST, Wire
+from holdfast.testing.servers.wire import LOOPBACK, Wire
 
 T = TypeVar("T")
 
@@ -37,11 +37,14 @@ class WebSocketFrames(NamedTuple):
 
 
 class FaultProxy:
-    """Listens on `endpoint`, forwards to `target`; use it as a context manager or call `close()`."""
+    """Listens on `endpoint`, forwards to `target`; use it as a context manager or call `close()`.
 
-    def __init__(self, target: str, protocol: WireProtocol) -> None:
+    `host` is the address of this machine that it listens on and forwards from.
+    """
+
+    def __init__(self, target: str, protocol: WireProtocol, *, host: str = LOOPBACK) -> None:
         self._loop = asyncio.new_event_loop()
-        self._wire = Wire(target, protocol, self._loop)
+        self._wire = Wire(target, protocol, self._loop, host)
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._closed = False
         self._thread.start()
@@ -65,7 +68,7 @@ class FaultProxy:
 
     @property
     def endpoint(self) -> str:
-        return f"{HOST}:{self._port}"
+        return f"{self._wire.host}:{self._port}"
 
     @property
     def requests(self) -> Counter[str | int]:

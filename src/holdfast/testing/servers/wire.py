@@ -21,7 +21,7 @@ from holdfast.testing.servers.faults import Fate, Rule
 from holdfast.testing.servers.framing import Conversation, Piece, Request, WireProtocol, conversation
 from holdfast.testing.servers.processes import free_port
 
-HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
 _READ_BYTES = 64 * 1024
@@ -33,8 +33,11 @@ _LINGER_ZERO = struct.pack("ii", 1, 0)  # closing sends RST
 class Wire:
     """All state of one proxy. Touched by the loop's thread only, but for the counters."""
 
-    def __init__(self, target: str, protocol: WireProtocol, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, target: str, protocol: WireProtocol, loop: asyncio.AbstractEventLoop, host: str) -> None:
         self.target = target
+        self.host = host
+        # Beside loopback a proxy is told apart by its address, on both sides; from loopback one gets nowhere else.
+        self.source = None if host == LOOPBACK else (host, 0)
         self.loop = loop
         self.to_server = _Direction()
         self.to_client = _Direction()
@@ -60,7 +63,7 @@ class Wire:
 
     async def listen(self, port: int) -> None:
         """Not asyncio's own server: closed between accept and hand-over, it loses the connection without a RST."""
-        self._listener = socket.create_server((HOST, port))
+        self._listener = socket.create_server((self.host, port))
         self._listener.setblocking(False)
         self.loop.add_reader(self._listener, self._accept, self._listener)
 
@@ -223,7 +226,7 @@ class _Link:
     async def _connect(self) -> _Side:
         host, _, port = self._wire.target.rpartition(":")
         async with asyncio.timeout(_CONNECT_SECONDS):
-            return _Side(*await asyncio.open_connection(host, int(port)))
+            return _Side(*await asyncio.open_connection(host, int(port), local_addr=self._wire.source))
 
     async def _read(
         self,

@@ -1,0 +1,212 @@
+"""The command line of the torture: one run, a profile of many, or the list of nemeses.
+
+    --nemesis a,b      a and b, one after the other
+    --nemesis a+b      both at the same time
+    --nemesis none     a calm run
+
+Exit codes: 0 passed, 1 failed, 2 unknown, 3 could not run (the sentence says what to do). Histories are kept with
+`--keep DIR`; without, they go with a run that passed, and stay for any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from holdfast.testing.servers import Cluster, ServerFailed, ServersMissing
+from holdfast.testing.torture import nemeses
+from holdfast.testing.torture.crew import WorkerFailed
+from holdfast.testing.torture.ground import make_ground
+from holdfast.testing.torture.parts import Nemesis
+from holdfast.testing.torture.run import CLIENTS, TTL_SECONDS, Trial, torture
+from holdfast.testing.torture.summary import facts, text
+from holdfast.testing.torture.verdict import Judgement
+from holdfast.testing.torture.versions import version_of
+from holdfast.testing.verdicts import Outcome
+
+CODES: Final = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.UNKNOWN: 2}
+COULD_NOT_RUN: Final = 3
+BACKENDS: Final = ("etcd", "zookeeper")
+CALM: Final = "none"
+_SECONDS_LEAST: Final = 1.0
+_CLIENTS_MAX: Final = 50
+_TTL_LEAST: Final = 1.0
+
+
+class BadArguments(Exception):
+    """The command line asks for what can't be; the message says what can."""
+
+
+_NO_RUN: Final = (BadArguments, nemeses.UnknownNemesis, ServersMissing, ServerFailed, WorkerFailed, OSError)
+"""What a sentence is enough for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One run, as the command line asks for it."""
+
+    backend: Any  # Any: a literal type that argparse does not know of
+    nemesis: str
+    seconds: float
+    seed: int
+    ttl: float = TTL_SECONDS
+    clients: int = CLIENTS
+    fenced: bool = True
+    careless: float = 0.1
+    keep: Path | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what was asked; the exit code."""
+    asked = _parser().parse_args(arguments)
+    try:
+        if asked.list:
+            print(listed())
+            return 0
+        if asked.profile:
+            from holdfast.testing.torture.profiles import run_profile  # it starts this module's runs as processes
+
+            return run_profile(asked.profile, parallel=asked.parallel, keep=asked.keep, into=asked.json)
+        return _one(_checked(asked), asked.json)
+    except _NO_RUN as error:
+        print(f"could not run: {error}", file=sys.stderr)
+        return COULD_NOT_RUN
+    except Exception:  # ours, or a nemesis': Python's own exit code would say "failed"
+        traceback.print_exc()
+        return COULD_NOT_RUN
+
+
+def listed() -> str:
+    """Every nemesis, for which store, what it needs and does."""
+    lines = []
+    for name, kind in sorted(nemeses.NEMESES.items()):
+        stores = "/".join(backend for backend in BACKENDS if backend in kind.backends)
+        needs = ", ".join(sorted(kind.needs)) or "nothing"
+        told = (kind.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"{name:20} {stores:15} needs {needs:22} {told}")
+    return "\n".join(lines)
+
+
+def groups(names: str, backend: Any) -> list[list[Nemesis]]:
+    """What strikes together, and after what. Raises UnknownNemesis."""
+    if names == CALM:
+        return []
+    return [nemeses.make(group.split("+"), backend) for group in names.split(",")]
+
+
+def _one(asked: Asked, into: Path | None) -> int:
+    trial = _trial(asked)
+    try:
+        servers, judgement = _carried_out(trial, asked.nemesis)
+    except BaseException:
+        _tell_what_is_left(trial.directory)
+        raise
+    told = facts(judgement, servers=servers, names=asked.nemesis)
+    print(text(told, judgement))
+    if asked.keep is None and judgement.outcome is Outcome.PASSED:
+        shutil.rmtree(trial.directory)
+    else:
+        print(f"histories: {trial.directory}")
+        told["histories"] = str(trial.directory)
+    if into is not None:
+        into.write_text(json.dumps(told, indent=2) + "\n")
+    return CODES[judgement.outcome]
+
+
+def _trial(asked: Asked) -> Trial:
+    if asked.keep is not None and asked.keep.exists() and any(asked.keep.iterdir()):
+        raise BadArguments(f"--keep {asked.keep}: there is something in it; name a directory that is empty or new")
+    return Trial(
+        backend=asked.backend,
+        seconds=asked.seconds,
+        seed=asked.seed,
+        nemeses=groups(asked.nemesis, asked.backend),
+        directory=asked.keep or Path(tempfile.mkdtemp(prefix="holdfast-torture-")),
+        clients=asked.clients,
+        ttl=asked.ttl,
+        fenced=asked.fenced,
+        careless=asked.careless,
+    )
+
+
+def _carried_out(trial: Trial, names: str) -> tuple[str, Judgement]:
+    """The servers that it ran on, and what came of it."""
+    plain = [] if names == CALM else names.replace("+", ",").split(",")
+    needs = nemeses.needs_of(plain, trial.backend)
+    ground = make_ground(trial.backend, clients=trial.clients, needs=needs, seed=trial.seed)
+    try:
+        return _servers(ground.cluster), torture(trial, ground)
+    finally:
+        ground.close()
+
+
+def _tell_what_is_left(directory: Path) -> None:
+    if directory.exists() and any(directory.iterdir()):
+        print(f"what there is of histories: {directory}", file=sys.stderr)
+    elif directory.exists():
+        directory.rmdir()
+
+
+def _servers(cluster: Cluster) -> str:
+    return f"{len(cluster.members)} × {cluster.kind} {version_of(cluster)}"
+
+
+def _checked(asked: argparse.Namespace) -> Asked:
+    if asked.backend is None or asked.nemesis is None:
+        raise BadArguments("say --backend and --nemesis, or --profile, or --list")
+    if not asked.seconds >= _SECONDS_LEAST:
+        raise BadArguments(f"--seconds {asked.seconds:g}: at least {_SECONDS_LEAST:g}")
+    if not 2 <= asked.clients <= _CLIENTS_MAX:
+        raise BadArguments(f"--clients {asked.clients}: from 2 to {_CLIENTS_MAX}")
+    if not asked.ttl >= _TTL_LEAST:
+        raise BadArguments(f"--ttl {asked.ttl:g}: at least {_TTL_LEAST:g}")
+    if not 0.0 <= asked.careless <= 1.0:
+        raise BadArguments(f"--careless {asked.careless:g}: from 0 to 1")
+    return Asked(
+        backend=asked.backend,
+        nemesis=asked.nemesis,
+        seconds=asked.seconds,
+        seed=asked.seed,
+        ttl=asked.ttl,
+        clients=asked.clients,
+        fenced=not asked.unfenced,
+        careless=asked.careless,
+        keep=asked.keep,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m holdfast.testing.torture",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--backend", choices=BACKENDS)
+    parser.add_argument("--nemesis", metavar="NAME[,NAME…]", help="what breaks things; see --list")
+    parser.add_argument("--seconds", type=float, default=30.0, metavar="N", help="for how long; default 30")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of every lot that is drawn; default 1")
+    parser.add_argument("--ttl", type=float, default=TTL_SECONDS, metavar="N", help=f"default {TTL_SECONDS:g}")
+    parser.add_argument("--clients", type=int, default=CLIENTS, metavar="N", help=f"workers; default {CLIENTS}")
+    parser.add_argument("--unfenced", action="store_true", help="the store accepts everything: must lose updates")
+    parser.add_argument("--careless", type=float, default=0.1, metavar="SHARE", help="of long thoughts; default 0.1")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where the histories go, and stay")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the report once more, for machines")
+    parser.add_argument("--list", action="store_true", help="every nemesis, and what it needs")
+    parser.add_argument("--profile", choices=("ci", "night"), help="many runs, and a table of what they covered")
+    parser.add_argument("--parallel", type=int, default=1, metavar="N", help="runs of a profile at a time; default 1")
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A wrong call exits with COULD_NOT_RUN: argparse's own 2 would say "unknown"."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        super().exit(COULD_NOT_RUN if status else 0, message)

@@ -1,0 +1,170 @@
+"""Tickets, leases and sessions that others end. The diary is told before, so that the truth knows whose hand."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from holdfast.testing.servers import Cluster, ServerFailed
+from holdfast.testing.torture.ground.urls import NAMESPACE
+from holdfast.testing.torture.nemeses.control import control, try_control
+from holdfast.testing.torture.nemeses.kinds import BOTH, ETCD, NOTHING, STORE, ZOOKEEPER, Backends, Touches, last
+from holdfast.testing.torture.parts import Crew, Diary, Ground, Need
+
+_KEY: Final = re.compile(rf"{NAMESPACE}/.+/([0-9a-f]+)-([0-9a-f]{{20}})")
+_NODE: Final = re.compile(r"_c_([0-9a-f]{20})(?:-.+)?-lock-\d{10}")
+_EVERY_SECONDS = 0.7
+_CONNECT_SECONDS = 5.0
+_SESSION_SECRET: Final = 0xB3415C00  # ZooKeeperServer.superSecret
+_MULTIPLIER, _INCREMENT, _SEED_MASK = 0x5DEECE66D, 0xB, 2**48 - 1  # java.util.Random
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A ticket as an administrator sees it."""
+
+    name: str
+    ticket: str
+    lease: str
+
+
+class _Removals:
+    """One after another, as long as there are any."""
+
+    name: str
+    backends: Backends = BOTH
+    needs: frozenset[Need] = NOTHING
+    touches: Touches = STORE
+
+    def strike(self, ground: Ground, crew: Crew, diary: Diary, random: Random, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        with diary.broken(self.name):
+            while time.monotonic() < end:
+                found = _tickets(ground.cluster)
+                if found and self.remove(ground.cluster, diary, random.choice(found)):
+                    diary.count(f"{self.name}: done")
+                last(_EVERY_SECONDS)
+
+    def remove(self, cluster: Cluster, diary: Diary, found: _Found) -> bool:
+        """Whether it could be done. Others may have broken the servers meanwhile."""
+        raise NotImplementedError
+
+
+class AdminRemove(_Removals):
+    """An administrator deletes the key or the node of a ticket, whoever holds it."""
+
+    name = "admin-remove"
+
+    def remove(self, cluster: Cluster, diary: Diary, found: _Found) -> bool:
+        diary.removing(ticket=found.ticket)
+        if cluster.kind == "etcd":
+            return try_control(cluster, "del", found.name)
+        return _delete(cluster, found.name)
+
+
+class LeaseRevoke(_Removals):
+    """An administrator revokes the lease of a ticket, with all that hangs on it."""
+
+    name = "lease-revoke"
+    backends: Backends = ETCD
+
+    def remove(self, cluster: Cluster, diary: Diary, found: _Found) -> bool:
+        diary.removing(lease=found.lease)
+        return try_control(cluster, "lease", "revoke", found.lease)
+
+
+class SessionKill(_Removals):
+    """A client's session is closed through a second connection, with its id and its password."""
+
+    name = "session-kill"
+    backends: Backends = ZOOKEEPER
+
+    def remove(self, cluster: Cluster, diary: Diary, found: _Found) -> bool:
+        session = struct.unpack(">q", bytes.fromhex(found.lease.zfill(16)))[0]
+        diary.removing(lease=found.lease)
+        with _connected(cluster, (session, session_password(session))) as client:
+            # Leaving the block closes the session. One that was over before got another id here.
+            return client is not None and client.client_id[0] == session
+
+
+def session_password(session: int) -> bytes:
+    """What ZooKeeper gives a session as its password: java.util.Random, sown with the id and a constant."""
+    seed = ((session ^ _SESSION_SECRET) ^ _MULTIPLIER) & _SEED_MASK
+    words = []
+    for _ in range(4):
+        seed = (seed * _MULTIPLIER + _INCREMENT) & _SEED_MASK
+        words.append((seed >> 16) & 0xFFFFFFFF)
+    return struct.pack("<4I", *words)
+
+
+def _tickets(cluster: Cluster) -> list[_Found]:
+    """All tickets of the run's namespace; none while the store can't be asked."""
+    if cluster.kind == "etcd":
+        try:
+            names = control(cluster, "get", f"{NAMESPACE}/", "--prefix", "--keys-only").splitlines()
+        except ServerFailed:
+            return []
+        matches = ((name, _KEY.fullmatch(name)) for name in names)
+        return [_Found(name, match[2], match[1]) for name, match in matches if match]
+    with _connected(cluster) as client:
+        try:
+            return [] if client is None else list(_nodes(client))
+        except KazooException:
+            return []
+
+
+def _nodes(client: KazooClient) -> Iterator[_Found]:
+    """The lines are the children of the namespace, the tickets theirs. What goes away meanwhile is left out."""
+    root = f"/{NAMESPACE}"
+    for line in _children(client, root):
+        for node in _children(client, f"{root}/{line}"):
+            match, path = _NODE.fullmatch(node), f"{root}/{line}/{node}"
+            status = client.exists(path) if match else None
+            if match and status is not None:
+                yield _Found(path, match[1], f"{status.ephemeralOwner & 2**64 - 1:x}")
+
+
+def _children(client: KazooClient, path: str) -> list[str]:
+    try:
+        return list(client.get_children(path))
+    except NoNodeError:
+        return []
+
+
+def _delete(cluster: Cluster, path: str) -> bool:
+    with _connected(cluster) as client:
+        try:
+            return client is not None and bool(client.delete(path))
+        except KazooException:
+            return False
+
+
+@contextmanager
+def _connected(cluster: Cluster, session: tuple[int, bytes] | None = None) -> Iterator[KazooClient | None]:
+    """A client by a way that no fault cuts, in this session or one of its own; None where nobody answers."""
+    client = KazooClient(hosts=",".join(cluster.endpoints), client_id=session, timeout=_CONNECT_SECONDS)
+    try:
+        client.start(timeout=_CONNECT_SECONDS)
+    except KazooTimeoutError:
+        _close(client)
+        yield None
+        return
+    try:
+        yield client
+    finally:
+        _close(client)
+
+
+def _close(client: KazooClient) -> None:
+    client.stop()
+    client.close()

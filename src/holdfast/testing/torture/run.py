@@ -1,0 +1,246 @@
+"""One run, from the first worker to the verdict.
+
+    warm     no faults: how much goes on when nothing is broken
+    faults   one group of nemeses after the other, until the seconds are over; those of a group strike together
+    settle   everything is mended, and stays so for long enough to see everybody recover
+    end      the workers close their clients, the fenced store tells what it kept, the observer what it saw
+    judge    all histories together, by every property that has something to say here
+
+A run that shows too little is unknown, never passed: too few grants before the faults, too few hand-overs during them,
+no fault at all, a truth with gaps, a server that did not come back. A worker that ends by itself fails the run.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from holdfast.testing.event import Event, Kind
+from holdfast.testing.history import History, Recorder, monotonic
+from holdfast.testing.servers import Condition, ServerFailed, ZooKeeperSpec
+from holdfast.testing.torture.crew import Member, RunCrew, Spawner, WorkerFailed
+from holdfast.testing.torture.diary import RunDiary
+from holdfast.testing.torture.observers import Observer, Truth, observer
+from holdfast.testing.torture.parts import Ground, Nemesis
+from holdfast.testing.torture.verdict import Judgement, Phases, judge, take_over
+from holdfast.testing.torture.worker.plan import Face, Plan
+
+NAMESPACE: Final = "torture"
+CLIENTS: Final = 5
+TTL_SECONDS: Final = 2.0
+WARM_SECONDS: Final = 4.0
+_REQUEST_SECONDS: Final = 2.0
+_STRIKE_TTLS: Final = (2.0, 4.0)
+_STRIKE_LEAST_SECONDS: Final = 1.5
+_BETWEEN_SECONDS: Final = (0.5, 2.0)
+_STRIKE_OVERDUE_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.2
+_SETTLE_MORE_SECONDS: Final = 2.0
+_GONE_SECONDS: Final = 1.5
+_REGISTER_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is to be run."""
+
+    backend: Literal["etcd", "zookeeper"]
+    seconds: float
+    seed: int
+    directory: Path
+    """Where the histories go. Empty, or not there yet."""
+    nemeses: Sequence[Sequence[Nemesis]] = ()
+    """Groups that strike one after the other; those of a group together. None at all: a calm run."""
+    clients: int = CLIENTS
+    ttl: float = TTL_SECONDS
+    fenced: bool = True
+    actors: int = 3
+    careless: float = 0.1
+    """How often workers think for long before they write, without a look: see Plan."""
+    warm: float = WARM_SECONDS
+    """How long it goes on before anything is broken."""
+
+
+def torture(trial: Trial, ground: Ground) -> Judgement:
+    """Run it on this ground, which stays up, and judge what happened."""
+    trial.directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as undo:
+        return _Run(trial, ground, undo).run()
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What went wrong beside the properties."""
+
+    broke: list[str] = field(default_factory=list)
+    """Fails the run."""
+    doubts: list[str] = field(default_factory=list)
+    """Leaves it unknown."""
+
+
+class _Run:
+    def __init__(self, trial: Trial, ground: Ground, undo: ExitStack) -> None:
+        self._trial = trial
+        self._ground = ground
+        self._lots = random.Random(trial.seed)
+        self._notes = _Notes()
+        self._recorder = undo.enter_context(Recorder(trial.directory / "nemesis.jsonl"))
+        self._diary = RunDiary(self._recorder)
+        self._spawner = Spawner()
+        undo.callback(self._spawner.close)
+        self._observer: Observer = observer(ground.cluster, ground.truth_url, NAMESPACE)
+        undo.callback(self._observer.close)
+        self._socket = str(Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="torture-"))) / "store")
+        self._register = self._start_register(undo)
+        self._crew = RunCrew()
+        undo.callback(self._crew.close)
+
+    def run(self) -> Judgement:
+        self._measure({"tickets": 0, "leases": 0})
+        begun = monotonic()
+        self._start_crew()
+        self._watch_for(self._trial.warm)
+        broken_at = monotonic()
+        self._strike_until(time.monotonic() + self._trial.seconds)
+        self._mend()
+        mended_at = monotonic()
+        if self._trial.nemeses:
+            self._watch_for(self._settle_seconds)
+        settled_at = monotonic()
+        truth = self._end()
+        phases = Phases(begun, broken_at, mended_at, settled_at)
+        notes = (tuple(self._notes.broke), tuple(self._notes.doubts))
+        history = History.read(*sorted(self._trial.directory.glob("*.jsonl")))
+        return judge(self._trial, history, truth, phases, self._diary.counts, *notes)
+
+    # Beginning.
+
+    def _start_register(self, undo: ExitStack) -> Any:  # Any: a Popen
+        arguments = ["--socket", self._socket, "--history", str(self._trial.directory / "store.jsonl")]
+        arguments += [] if self._trial.fenced else ["--unfenced"]
+        errors = self._trial.directory / "store.stderr"
+        process = self._spawner.start((), "holdfast.testing.torture.register", *arguments, errors=errors)
+        for pipe in (process.stdin, process.stdout):
+            undo.callback(pipe.close)  # type: ignore[union-attr]  # both were asked for
+        undo.callback(process.wait)
+        undo.callback(process.kill)
+        process.stdout.readline()  # type: ignore[union-attr]
+        return process
+
+    def _start_crew(self) -> None:
+        for number in range(self._trial.clients):
+            place = f"client-{number}"
+            plan = self._plan(number, place)
+            self._crew.members.append(Member(plan, place, self._ground, self._diary, self._spawner))
+        for member in self._crew.members:
+            member.wait_ready()
+
+    def _plan(self, number: int, place: str) -> Plan:
+        face: Face = "asyncio" if number % 5 in (1, 3) else "blocking"
+        options: dict[str, Any] = {"namespace": NAMESPACE, "ttl": self._trial.ttl, "timeout": _REQUEST_SECONDS}
+        spec = self._ground.cluster.spec
+        if isinstance(spec, ZooKeeperSpec):
+            options["tick"] = spec.tick_ms / 1000.0
+        return Plan(
+            name=f"w{number}",
+            face=face,
+            url=self._ground.url(place),
+            options=options,
+            seed=f"{self._trial.seed} w{number}",
+            history=str(self._trial.directory / f"w{number}.jsonl"),
+            register=self._socket,
+            actors=self._trial.actors,
+            careless=self._trial.careless,
+        )
+
+    # Breaking and mending.
+
+    def _strike_until(self, until: float) -> None:
+        if not self._trial.nemeses:
+            self._watch_for(until - time.monotonic())
+            return
+        turn = 0
+        while (left := until - time.monotonic()) > _STRIKE_LEAST_SECONDS and not self._notes.broke:
+            group = self._trial.nemeses[turn % len(self._trial.nemeses)]
+            self._strike(group, min(left, self._trial.ttl * self._lots.uniform(*_STRIKE_TTLS)), turn)
+            self._watch_for(min(self._lots.uniform(*_BETWEEN_SECONDS), max(0.0, until - time.monotonic())))
+            turn += 1
+
+    def _strike(self, group: Sequence[Nemesis], seconds: float, turn: int) -> None:
+        threads = [
+            threading.Thread(target=self._strike_one, args=(nemesis, seconds, turn), name=nemesis.name, daemon=True)
+            for nemesis in group
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(seconds + _STRIKE_OVERDUE_SECONDS)
+            if thread.is_alive():
+                self._notes.doubts.append(f"nemesis {thread.name} did not come to an end")
+
+    def _strike_one(self, nemesis: Nemesis, seconds: float, turn: int) -> None:
+        lots = random.Random(f"{self._trial.seed} {nemesis.name} {turn}")
+        try:
+            nemesis.strike(self._ground, self._crew, self._diary, lots, seconds)
+        except (ServerFailed, WorkerFailed) as error:
+            self._notes.doubts.append(f"nemesis {nemesis.name}: {error}")
+        except Exception:  # a nemesis that fails has shown nothing; the run goes on to tell what it saw
+            self._notes.doubts.append(f"nemesis {nemesis.name} failed: {traceback.format_exc()}")
+
+    def _mend(self) -> None:
+        """Nemeses mend what they broke; here is what they could not, or forgot."""
+        self._ground.network.heal()
+        for member in self._ground.cluster.members:
+            if member.condition is Condition.PAUSED:
+                member.resume()
+        try:
+            self._ground.cluster.start_all()
+        except ServerFailed as error:
+            self._notes.doubts.append(f"a server did not come back: {error}")
+        for worker in self._crew.workers:
+            worker.resume()
+            worker.replace()
+
+    def _watch_for(self, seconds: float) -> None:
+        """Let it go on, and see that nobody ends."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0.0:
+            if not self._notes.broke:
+                try:
+                    self._crew.check_running()
+                except WorkerFailed as error:
+                    self._notes.broke.append(str(error))
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    @property
+    def _settle_seconds(self) -> float:
+        return self._trial.ttl + take_over(self._trial.backend) + _SETTLE_MORE_SECONDS
+
+    # Ending.
+
+    def _end(self) -> Truth:
+        for told in self._crew.end():
+            if told not in self._notes.broke:
+                self._notes.broke.append(told)
+        self._register.send_signal(signal.SIGTERM)
+        self._register.wait(_REGISTER_SECONDS)
+        time.sleep(_GONE_SECONDS)  # what is to be gone by now has to be seen to be gone
+        truth = self._observer.finish().told_of(self._diary.removals)
+        with Recorder(self._trial.directory / "truth.jsonl") as recorder:
+            for event in truth.events:
+                recorder.record(event)
+        self._measure(truth.left)
+        return truth
+
+    def _measure(self, figures: dict[str, int]) -> None:
+        for what, count in figures.items():
+            self._recorder.record(Event(self._recorder.now(), "the store", Kind.MEASURED, operation=what, count=count))

@@ -1,0 +1,106 @@
+"""What a run did and found: facts for machines, and the same as text for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from holdfast.testing.event import ACQUIRES, Kind
+from holdfast.testing.history import History
+from holdfast.testing.spans import beliefs
+from holdfast.testing.torture.verdict import Judgement, hand_overs, stale_writes_refused
+from holdfast.testing.torture.versions import own_version
+
+_SHOWN_MAX: Final = 8
+
+
+def facts(judgement: Judgement, *, servers: str, names: str) -> dict[str, Any]:  # Any: JSON
+    """Everything there is to say, ready for JSON."""
+    trial, history, phases = judgement.trial, judgement.history, judgement.phases
+    start, end = phases.spans()["before"]
+    held = beliefs(history)
+    before = sum(start <= belief.ok.at < end for belief in held)
+    return {
+        "outcome": judgement.outcome.value,
+        "backend": trial.backend,
+        "servers": servers,
+        "holdfast": own_version(),
+        "nemesis": names,
+        "seconds": trial.seconds,
+        "seed": trial.seed,
+        "ttl": trial.ttl,
+        "clients": trial.clients,
+        "fenced": trial.fenced,
+        "acquires": sum(call.invoke.operation in ACQUIRES for call in history.calls),
+        "grants": len(held),
+        "grants_per_second_before": round(before / max(end - start, 1e-9), 1),
+        "hand_overs": len(list(hand_overs(history, phases.begun, phases.settled))),
+        "hand_overs_during": len(list(hand_overs(history, *phases.spans()["during"]))),
+        "faults": dict(judgement.faults),
+        "without_progress_seconds": {
+            name: round(_longest_gap(history, *span), 2) for name, span in phases.spans().items()
+        },
+        "stale_writes_refused": stale_writes_refused(history),
+        "updates": updates(history),
+        "verdicts": {verdict.name: _verdict(verdict) for verdict in judgement.report.verdicts},
+        "left_out": list(judgement.report.left_out),
+        "broke": list(judgement.broke),
+        "doubts": list(judgement.doubts),
+        "command": command(judgement, names),
+    }
+
+
+def _verdict(verdict: Any) -> dict[str, Any]:
+    told: dict[str, Any] = {"outcome": verdict.outcome.value, "violations": verdict.counts.get("violations", 0)}
+    return told | ({"reason": verdict.reason} if verdict.reason else {})
+
+
+def updates(history: History) -> dict[str, Any]:
+    """Writes that were told to have succeeded, and how many of them are not there at the end."""
+    kept = {event.value for event in history.of(Kind.STORE) if event.operation == "kept"}
+    written = [call.invoke.value for call in history.calls if call.invoke.operation == "write" and call.ok]
+    lost = sum(value not in kept for value in written)
+    return {"written": len(written), "lost": lost, "lost_percent": round(100.0 * lost / max(1, len(written)), 1)}
+
+
+def _longest_gap(history: History, start: float, end: float) -> float:
+    """The longest time in which nobody was granted anything."""
+    moments = [start, *(belief.ok.at for belief in beliefs(history) if start <= belief.ok.at < end), end]
+    return max((later - earlier for earlier, later in pairwise(moments)), default=0.0)
+
+
+def command(judgement: Judgement, names: str) -> str:
+    """What repeats the run, as far as a seed can."""
+    trial = judgement.trial
+    words = ["python", "-m", "holdfast.testing.torture", "--backend", trial.backend, "--nemesis", names]
+    words += ["--seconds", f"{trial.seconds:g}", "--seed", str(trial.seed), "--ttl", f"{trial.ttl:g}"]
+    words += ["--clients", str(trial.clients)]
+    words += ["--careless", f"{trial.careless:g}"]
+    return shlex.join(words + ([] if trial.fenced else ["--unfenced"]))
+
+
+def text(told: Mapping[str, Any], judgement: Judgement) -> str:
+    """The report."""
+    faults = ", ".join(f"{name} {count}" for name, count in told["faults"].items()) or "none"
+    gaps = ", ".join(f"{name} {seconds:g} s" for name, seconds in told["without_progress_seconds"].items())
+    written = told["updates"]
+    lines = [
+        f"{told['nemesis']} on {told['servers']}, holdfast {told['holdfast']}, {told['clients']} workers, "
+        f"TTL {told['ttl']:g} s, {told['seconds']:g} s, seed {told['seed']}",
+        "",
+        f"acquires             {told['acquires']}",
+        f"grants               {told['grants']} ({told['grants_per_second_before']:g} per second before the faults)",
+        f"hand-overs           {told['hand_overs']} ({told['hand_overs_during']} during the faults)",
+        f"faults               {faults}",
+        f"longest standstill   {gaps}",
+        f"stale writes refused {told['stale_writes_refused']}",
+        f"lost updates         {written['lost']} of {written['written']} ({written['lost_percent']:g} %)"
+        + ("" if told["fenced"] else ", without the fence"),
+        "",
+        str(judgement.report).removesuffix(judgement.report.outcome.value).rstrip(),
+    ]
+    lines += [f"\nfailed: {what}" for what in judgement.broke[:_SHOWN_MAX]]
+    lines += [f"\nunknown: {what}" for what in judgement.doubts[:_SHOWN_MAX]]
+    return "\n".join((*lines, "", f"again: {told['command']}", told["outcome"]))

@@ -1,0 +1,188 @@
+"""What a run amounts to: its verdicts, whether it showed enough, and the one outcome of it all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
+
+from holdfast.testing.event import Kind
+from holdfast.testing.history import History
+from holdfast.testing.liveness import Bounds
+from holdfast.testing.report import PROPERTIES, Report, check_history
+from holdfast.testing.spans import Belief, beliefs, beliefs_by_resource
+from holdfast.testing.torture.nemeses import NEMESES
+from holdfast.testing.torture.observers.truth import GROUNDED, Truth
+from holdfast.testing.torture.parts import Nemesis
+from holdfast.testing.verdicts import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from holdfast.testing.torture.run import Trial
+
+MIXTURES: Final = frozenset({"partition", "partition-one-way", "all"})
+"""Nemeses that choose among others, and are counted under their names."""
+GRANTS_PER_SECOND_LEAST: Final = 2.0
+HAND_OVERS_LEAST: Final = 3
+_TAKE_OVER: Final = {"etcd": 4.5, "zookeeper": 4.0}
+_ON_OCCASION: Final = frozenset({"S11", "L1", "L4", "L5"})
+"""Left out where nothing of their kind happened: no death, no lease that ended under a holder, no outage."""
+_OF_BELIEF: Final = {"S1": 1, "S2": 1, "S6": None, "S7": 1}
+"""The properties that a belief in what was removed by hand breaks; how many of a violation's events tell whose."""
+_ASKED: Final = tuple(name for name in PROPERTIES if name != "S10")
+
+
+def take_over(backend: Literal["etcd", "zookeeper"]) -> float:
+    """How long, beyond the time to live, until somebody else has what a dead client held.
+
+    etcd: an election, half a second for the expiry tick, three for a revocation that failed and is tried again.
+    ZooKeeper: an election among three JVMs, and the session's bucket of ticks.
+    """
+    return _TAKE_OVER[backend]
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """When each part of the run began, on the recorders' clock."""
+
+    begun: float
+    broken: float
+    mended: float
+    settled: float
+
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """By name: from when to when."""
+        return {
+            "before": (self.begun, self.broken),
+            "during": (self.broken, self.mended),
+            "after": (self.mended, self.settled),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All that is known of a run."""
+
+    trial: Trial
+    history: History
+    phases: Phases
+    faults: Mapping[str, int]
+    report: Report
+    broke: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """FAILED by a property or a worker; else UNKNOWN by a property or a doubt; else PASSED."""
+        if self.broke or self.report.outcome is Outcome.FAILED:
+            return Outcome.FAILED
+        if self.doubts:
+            return Outcome.UNKNOWN
+        return self.report.outcome
+
+
+def judge(
+    trial: Trial,
+    history: History,
+    truth: Truth,
+    phases: Phases,
+    faults: Mapping[str, int],
+    broke: tuple[str, ...],
+    doubts: tuple[str, ...],
+) -> Judgement:
+    """By every property that has something to say about a run like this."""
+    bounds = Bounds(
+        take_over=take_over(trial.backend),
+        holds_per_second=GRANTS_PER_SECOND_LEAST,
+        hand_overs=HAND_OVERS_LEAST,
+        call=1.0,
+        wake=2.0,
+        demote=1.0,
+    )
+    report = check_history(history, _ASKED, bounds=bounds)
+    deposed = deposed_by_hand(history)
+    judged = [_spared(_excused(_grounded(v, truth), deposed), trial, faults) for v in report.verdicts]
+    asked = tuple(verdict for verdict in judged if not _nothing_happened(verdict))
+    left_out = tuple(verdict.name for verdict in judged if _nothing_happened(verdict))
+    report = dataclasses.replace(report, verdicts=asked, left_out=left_out)
+    doubts = (*doubts, *too_little(trial, history, phases, faults))
+    return Judgement(trial, history, phases, faults, report, broke, doubts)
+
+
+def _grounded(verdict: Verdict, truth: Truth) -> Verdict:
+    """What rests on a truth with gaps is unknown, whatever it says."""
+    if not truth.missing or verdict.name not in GROUNDED:
+        return verdict
+    return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=f"the truth has gaps: {truth.missing}")
+
+
+def deposed_by_hand(history: History) -> frozenset[str]:
+    """Holds whose ticket or lease an administrator removed: until the news comes they are believed in, by design."""
+    by_hand = [event for event in history.of(Kind.TRUTH) if event.cause == "admin"]
+    leases = {event.lease for event in by_hand if event.operation == "lease_ended"}
+    held = {event.hold for event in history if event.acquired and event.lease in leases}
+    return frozenset({event.hold for event in by_hand if event.hold} | held)
+
+
+def _excused(verdict: Verdict, deposed: frozenset[str]) -> Verdict:
+    """Without the violations of those who were deposed by hand. Only where every violation was kept to be looked at."""
+    if verdict.name not in _OF_BELIEF or len(verdict.violations) != verdict.counts.get("violations", 0):
+        return verdict
+    believers = slice(_OF_BELIEF[verdict.name])
+    rest = tuple(v for v in verdict.violations if not any(event.hold in deposed for event in v.events[believers]))
+    if len(rest) == len(verdict.violations):
+        return verdict
+    counts = {**verdict.counts, "deposed by hand": len(verdict.violations) - len(rest), "violations": len(rest)}
+    outcome = Outcome.FAILED if rest else Outcome.PASSED
+    return dataclasses.replace(verdict, outcome=outcome, violations=rest, counts=counts)
+
+
+def _spared(verdict: Verdict, trial: Trial, faults: Iterable[str]) -> Verdict:
+    """What a fault breaks by itself, whoever is right, says nothing about the library.
+
+    A nemesis may say so in `spares`: by property, or by store and property ("etcd:S11"), a sentence why. What a mixture
+    chose stands among the faults.
+    """
+    struck: list[Nemesis | type[Nemesis]] = [nemesis for group in trial.nemeses for nemesis in group]
+    struck += [NEMESES[name] for name in faults if name in NEMESES]
+    for nemesis in struck:
+        spares: Mapping[str, str] = getattr(nemesis, "spares", {})
+        reason = spares.get(verdict.name) or spares.get(f"{trial.backend}:{verdict.name}")
+        if verdict.failed and reason:
+            return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=f"{nemesis.name}: {reason}")
+    return verdict
+
+
+def _nothing_happened(verdict: Verdict) -> bool:
+    looked_at = sum(count for what, count in verdict.counts.items() if what != "violations")
+    return verdict.name in _ON_OCCASION and verdict.outcome is Outcome.UNKNOWN and not looked_at
+
+
+def too_little(trial: Trial, history: History, phases: Phases, faults: Mapping[str, int]) -> Iterator[str]:
+    """Why the run shows too little to pass."""
+    start, end = phases.spans()["before"]
+    before = sum(start <= belief.ok.at < end for belief in beliefs(history))
+    if before < GRANTS_PER_SECOND_LEAST * (end - start):
+        yield f"only {before} grants in {end - start:.1f} s before anything was broken"
+    during = len(list(hand_overs(history, *phases.spans()["during"])))
+    if during < HAND_OVERS_LEAST:
+        yield f"only {during} hand-overs while things were broken"
+    asked = {nemesis.name for group in trial.nemeses for nemesis in group}
+    if asked and not faults:
+        yield "nothing was broken: no fault was injected"
+    elif absent := sorted(asked - faults.keys() - MIXTURES):
+        yield f"never struck: {', '.join(absent)}; give it more seconds"
+
+
+def hand_overs(history: History, start: float, end: float) -> Iterator[tuple[Belief, Belief]]:
+    """Holds that followed one of another client."""
+    for line in beliefs_by_resource(history).values():
+        for one, other in pairwise(line):
+            if one.ok.client != other.ok.client and start <= other.ok.at < end:
+                yield one, other
+
+
+def stale_writes_refused(history: History) -> int:
+    """What the fence kept out."""
+    return sum(event.accepted is False for event in history.of(Kind.STORE))

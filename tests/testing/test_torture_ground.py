@@ -1,0 +1,430 @@
+"""The ground of a torture run: it comes up and goes down without a trace, and breaks exactly what it is told to.
+
+As root all three ways are tested: namespaces, namespaces with proxies, and loopback. Otherwise there is loopback only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing.servers import EtcdSpec, ServerFailed, etcd_counters, etcdctl, zk_four_letter
+from holdfast.testing.servers.specs import Kind
+from holdfast.testing.torture.ground import GroundMissing, choice, make_ground, namespaces, possible
+from holdfast.testing.torture.ground.leftovers import (
+    DIRECTORY_PREFIX,
+    mounts_below,
+    sweep_directories,
+    sweep_namespaces,
+)
+from holdfast.testing.torture.ground.leftovers import (
+    namespaces as all_namespaces,
+)
+from holdfast.testing.torture.ground.loopback import LoopbackGround
+from holdfast.testing.torture.parts import Ground, Need, Network
+
+ROOT = os.geteuid() == 0
+WAYS = ("direct", "proxied", "loopback") if ROOT else ("loopback",)
+CLIENTS = 2
+SERVERS = ("server-0", "server-1", "server-2")
+SILENCE_SECONDS = 0.6
+WAIT_SECONDS = 10.0
+DATAGRAMS = 400
+
+over = pytest.mark.parametrize
+
+
+@pytest.fixture(scope="module")
+def grounds() -> Iterator[dict[str, Ground]]:
+    """One etcd per way of this machine, all at the same time. Who breaks one heals it."""
+    with ExitStack() as stack:
+        made: dict[str, Ground] = {}
+        for way in WAYS:
+            made[way] = stack.enter_context(closing(make(way)))
+        yield made
+
+
+def make(way: str) -> Ground:
+    if way == "loopback":
+        spec = EtcdSpec(size=3)
+        return LoopbackGround(spec, clients=CLIENTS, has=frozenset({"proxies", "etcd"}), seed=0)
+    needs: frozenset[Need] = frozenset({"proxies"}) if way == "proxied" else frozenset()
+    return make_ground("etcd", clients=CLIENTS, needs=needs, seed=0)
+
+
+# --- a client at a place: its requests go over one connection, made before anything is broken
+
+CLIENT = """
+import socket, sys
+host, port, body = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
+try:
+    connection = socket.create_connection((host, port), timeout=float(sys.argv[4]))
+except OSError as error:
+    print(type(error).__name__, flush=True)
+    sys.exit()
+print("connected", flush=True)
+for _ in sys.stdin:
+    head = f"POST /v3/kv/put HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+    try:
+        connection.sendall(head.encode() + body)
+        print("answered" if connection.recv(65536) else "closed", flush=True)
+    except OSError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+class Putter:
+    """A process at a client's place that puts one key through one server."""
+
+    def __init__(self, ground: Ground, place: str, server: int, key: str) -> None:
+        addresses = endpoints(ground, place)
+        host, _, port = addresses[server].partition(":")
+        body = json.dumps({"key": b64encode(key.encode()).decode(), "value": "eA=="})
+        command = [*ground.command(place), sys.executable, "-c", CLIENT, host, port, body, str(SILENCE_SECONDS)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.connected = self._read()
+
+    def put(self) -> str:
+        """answered, closed, or the name of the error."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return self._read()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def endpoints(ground: Ground, place: str) -> list[str]:
+    """Under which address a place sees server 0, 1 and 2. URLs begin with another server for each client."""
+    found = re.findall(r"[\d.]+:\d+", ground.url(place))
+    first = int(place.removeprefix("client-")) % len(SERVERS)
+    return [found[(n - first) % len(SERVERS)] for n in range(len(SERVERS))]
+
+
+@contextmanager
+def putter(ground: Ground, place: str = "client-0", server: int = 0, key: str = "") -> Iterator[Putter]:
+    with closing(Putter(ground, place, server, key or unique())) as made:
+        yield made
+
+
+def unique() -> str:
+    return f"k{time.monotonic_ns():x}"
+
+
+def is_there(ground: Ground, key: str) -> bool:
+    return etcdctl(ground.cluster, "get", key, "--keys-only").stdout.strip() == key
+
+
+# --- up and down
+
+
+@over("backend", ["etcd", "zookeeper"])
+def test_a_ground_comes_up_serves_every_place_and_leaves_nothing(backend: Kind) -> None:
+    before, disks = traces(), frozenset[Need]({"tmpfs"})
+    with closing(make_ground(backend, clients=CLIENTS, needs=disks & possible(backend))) as ground:
+        assert ground.clients == ("client-0", "client-1")
+        assert backend in ground.has
+        assert ("namespaces" in ground.has) is ROOT
+        for url in (ground.truth_url, ground.url("client-1")):
+            with holdfast.connect(url, ttl=5) as client, client.lock("here").acquire(timeout=5):
+                pass
+        pids = [member.pid for member in ground.cluster.members]
+        assert traces() != before
+    ground.close()
+    assert traces() == before
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def traces() -> list[str]:
+    """What a ground of this process may leave on this machine."""
+    mine = f"-{os.getpid()}-"
+    links = [path.name for path in Path("/sys/class/net").iterdir() if path.name.endswith(f"-{os.getpid()}")]
+    directories = [str(path) for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}{os.getpid()}-*")]
+    mounts = [point for directory in directories for point in mounts_below(Path(directory))]
+    return sorted([name for name in all_namespaces() if mine in name] + links + directories + mounts)
+
+
+KILLED = """
+import sys, time
+from holdfast.testing.torture.ground import make_ground, possible
+ground = make_ground("etcd", clients=1, needs=frozenset({"tmpfs"}) & possible("etcd"))
+print(*(member.pid for member in ground.cluster.members), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_what_a_killed_run_left_is_swept_and_its_servers_ended_with_it() -> None:
+    child = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    pids = [int(pid) for pid in child.stdout.readline().split()]
+    assert len(pids) == 3
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert left_by(child.pid)
+    sweep_namespaces()
+    sweep_directories()
+    assert left_by(child.pid) == []
+
+
+def left_by(pid: int) -> list[str]:
+    directories = [path.name for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}{pid}-*")]
+    return directories + [name for name in all_namespaces() if f"-{pid}-" in name]
+
+
+def wait_until(come: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not come():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_a_living_run_has_is_not_swept(grounds: dict[str, Ground]) -> None:
+    before = traces()
+    assert before
+    sweep_namespaces()
+    sweep_directories()
+    assert traces() == before
+
+
+# --- what a ground can do
+
+
+def test_needs_that_cannot_be_met_are_named_with_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GroundMissing, match="auth: not with zookeeper; quota: not with zookeeper"):
+        make_ground("zookeeper", needs=frozenset({"auth", "quota"}))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    choice._no_namespaces.cache_clear()
+    try:
+        with pytest.raises(GroundMissing, match="namespaces: network namespaces take root; tmpfs: takes root"):
+            make_ground("etcd", needs=frozenset({"namespaces", "tmpfs"}))
+    finally:
+        choice._no_namespaces.cache_clear()
+
+
+def test_without_root_the_ground_is_loopback_with_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with closing(make_ground("zookeeper", clients=1)) as ground:
+        assert isinstance(ground, LoopbackGround)
+        assert "proxies" in ground.has
+        assert not ground.has & {"namespaces", "root", "tmpfs"}
+        assert ground.command("client-0") == ()
+        assert all("imok" in zk_four_letter(proxy.endpoint, "ruok") for proxy in ground.proxies.values())
+
+
+def test_loopback_says_what_it_cannot_break(grounds: dict[str, Ground]) -> None:
+    network = grounds["loopback"].network.layer()
+    with pytest.raises(GroundMissing, match="between server-0 and server-1 can't be broken: run as root"):
+        network.cut("server-0", "server-1")
+    with pytest.raises(GroundMissing, match="no packets of client-0 can be lost: run as root"):
+        network.lose("client-0", 0.5)
+
+
+def test_settings_of_the_servers_follow_the_needs() -> None:
+    needs: frozenset[Need] = frozenset({"auth", "quota"})
+    with closing(make_ground("etcd", clients=1, needs=needs)) as ground:
+        assert ground.truth_url.startswith("etcd://root:torture@")
+        with holdfast.connect(ground.url("client-0"), ttl=5) as client, client.lock("here").acquire(timeout=5):
+            pass
+        samples = etcd_counters(ground.cluster.members[0].metrics_endpoint)
+        assert samples["etcd_server_quota_backend_bytes"] == choice.QUOTA_BYTES
+
+
+# --- faults of the links
+
+
+@over("way", WAYS)
+def test_a_cut_from_client_to_server_stops_requests_and_nothing_else(grounds: dict[str, Ground], way: str) -> None:
+    ground, key = grounds[way], unique()
+    with putter(ground, key=key) as cut, putter(ground, server=1) as other, putter(ground, "client-1") as neighbour:
+        with broken(ground) as network:
+            network.cut("client-0", "server-0")
+            assert cut.put() == "TimeoutError"
+            assert not is_there(ground, key)
+            assert other.put() == "answered"
+            assert neighbour.put() == "answered"
+
+
+@over("way", WAYS)
+def test_a_cut_from_server_to_client_stops_answers_and_nothing_else(grounds: dict[str, Ground], way: str) -> None:
+    ground, key = grounds[way], unique()
+    with putter(ground, key=key) as cut, putter(ground, server=1) as other, broken(ground) as network:
+        network.cut("server-0", "client-0")
+        assert cut.put() == "TimeoutError"
+        assert is_there(ground, key)
+        assert other.put() == "answered"
+
+
+@over("way", WAYS)
+def test_healed_links_carry_again_and_another_layer_stays_broken(grounds: dict[str, Ground], way: str) -> None:
+    ground = grounds[way]
+    with broken(ground) as mine, broken(ground) as others:
+        for network in (mine, others):
+            network.cut("client-0", "server-0")
+        others.cut("client-0", "server-1")
+        mine.heal()
+        assert not puts(ground, server=0)
+        assert not puts(ground, server=1)
+        others.heal()
+        assert puts(ground, server=0)
+        assert puts(ground, server=1)
+
+
+@over("way", WAYS)
+def test_a_reset_breaks_what_stands_and_refuses_what_is_new(grounds: dict[str, Ground], way: str) -> None:
+    ground = grounds[way]
+    with putter(ground) as standing, putter(ground, server=1) as other:
+        assert "server-0" in ground.reached("client-0")
+        with broken(ground) as network:
+            network.reset("client-0", "server-0")
+            assert standing.put() in ("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
+            with putter(ground) as late:
+                assert late.connected == "ConnectionRefusedError"
+            assert other.put() == "answered"
+            assert list(ground.reached("client-0")) == ["server-1"]
+    assert puts(ground, server=0)
+
+
+def puts(ground: Ground, *, server: int) -> bool:
+    with putter(ground, server=server) as made:
+        return made.connected == "connected" and made.put() == "answered"
+
+
+@contextmanager
+def broken(ground: Ground) -> Iterator[Network]:
+    network = ground.network.layer()
+    try:
+        yield network
+    finally:
+        network.heal()
+
+
+# --- faults that take namespaces
+
+
+SENDER = """
+import socket, sys
+plug = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(int(sys.argv[3])):
+    try:
+        plug.sendto(b"x", (sys.argv[1], int(sys.argv[2])))
+    except PermissionError:
+        pass  # dropped where it begins
+"""
+COUNTER = """
+import socket, sys
+plug = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+plug.bind(("0.0.0.0", 9999))
+print(flush=True)
+count = 0
+sys.stdin.readline()
+plug.setblocking(False)
+try:
+    while plug.recv(10):
+        count += 1
+except BlockingIOError:
+    print(count)
+"""
+
+
+def datagrams(ground: Ground, sender: str, receiver: str) -> int:
+    """How many of so many arrive."""
+    command = [*ground.command(receiver), sys.executable, "-c", COUNTER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as counter:
+        assert counter.stdout is not None
+        counter.stdout.readline()
+        to = address(ground, receiver)
+        subprocess.run([*ground.command(sender), sys.executable, "-c", SENDER, to, "9999", str(DATAGRAMS)], check=True)
+        return int(counter.communicate("\n")[0])
+
+
+def address(ground: Ground, place: str) -> str:
+    command = [*ground.command(place), "ip", "-json", "address", "show", "eth0"]
+    shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return str(shown[0]["addr_info"][0]["local"])
+
+
+if ROOT:
+
+    @over(("sender", "receiver"), [("server-0", "server-1"), ("client-0", "server-0"), ("server-0", "client-0")])
+    def test_a_cut_is_of_one_direction_of_one_link(grounds: dict[str, Ground], sender: str, receiver: str) -> None:
+        ground = grounds["direct"]
+        with broken(ground) as network:
+            network.cut(sender, receiver)
+            assert datagrams(ground, sender, receiver) == 0
+            assert datagrams(ground, receiver, sender) == DATAGRAMS
+            assert datagrams(ground, sender, "server-2") == DATAGRAMS
+        assert datagrams(ground, sender, receiver) == DATAGRAMS
+
+    def test_loss_loses_about_its_share_both_ways_and_heals(grounds: dict[str, Ground]) -> None:
+        ground = grounds["direct"]
+        with broken(ground) as network:
+            network.lose("server-0", 0.3)
+            for sender, receiver in (("server-0", "client-0"), ("client-0", "server-0")):
+                assert 0.55 * DATAGRAMS < datagrams(ground, sender, receiver) < 0.85 * DATAGRAMS
+        assert datagrams(ground, "client-0", "server-0") == DATAGRAMS
+
+    @over("way", ["direct", "proxied"])
+    def test_no_fault_reaches_the_way_of_the_truth(grounds: dict[str, Ground], way: str) -> None:
+        ground = grounds[way]
+        with broken(ground) as network:
+            for place in (*ground.clients, *SERVERS):
+                network.lose(place, 1.0)
+            for client in ground.clients:
+                for server in SERVERS:
+                    network.cut(client, server)
+                    network.cut(server, client)
+            for endpoint in ground.cluster.endpoints:
+                with urllib.request.urlopen(f"http://{endpoint}/version", timeout=WAIT_SECONDS) as answer:
+                    assert b"etcdserver" in answer.read()
+        ground.cluster.wait_ready()
+
+    def test_a_leader_that_is_cut_off_from_the_others_is_replaced(grounds: dict[str, Ground]) -> None:
+        ground = grounds["direct"]
+        old = ground.cluster.leader()
+        name = f"server-{ground.cluster.members.index(old)}"
+        with broken(ground) as network:
+            for other in set(SERVERS) - {name}:
+                network.cut(name, other)
+                network.cut(other, name)
+            wait_until(lambda: ground.cluster.leader() is not old)
+        ground.cluster.wait_ready()
+
+    def test_two_grounds_do_not_meet(grounds: dict[str, Ground]) -> None:
+        one, other = grounds["direct"], grounds["proxied"]
+        assert address(one, "client-0") != address(other, "client-0")
+        with socket.socket() as plug:
+            plug.settimeout(SILENCE_SECONDS)
+            assert plug.connect_ex((address(one, "server-0"), 1)) != 0
+        command = [*one.command("client-0"), "ip", "route", "get", address(other, "server-0")]
+        assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+    def test_a_ground_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object) -> None:
+            raise ServerFailed("no servers today")
+
+        before = traces()
+        monkeypatch.setattr(namespaces, "start", fail)
+        with pytest.raises(ServerFailed, match="no servers today"):
+            make_ground("etcd", clients=CLIENTS)
+        assert traces() == before
