@@ -177,7 +177,7 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to a commit: `versions` of what was put (DONE), or the `ticket` as it stands (AMENDED)."""
+    """The answer to a commit: `versions` of what was put (DONE), or the `ticket` at its version of now (AMENDED)."""
 
     fate: Fate
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Lease(Protocol):
     def enter(self, entry: Entry, until: float) -> Line:
         """Put a ticket at the end of the line and return the line with it, in one round trip.
 
-        Idempotent by `entry.id`.
+        However often the request has to be sent within this call, it makes one ticket: `entry.id` is a nonce.
         """
 
     def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
@@ -251,7 +251,8 @@ class Lease(Protocol):
     def touch(self, ticket: Ticket, until: float) -> Ticket | None:
         """Move the ticket on from its `version`, value unchanged, so that no commit tied to that is carried out later.
 
-        The ticket as it stands then, moved on by whomever; None when it is gone.
+        The ticket at the version at which it stands then, moved on by whomever (its value may be as it was known);
+        None when it is gone.
         """
 
     def renew(self, until: float) -> float:
