@@ -117,6 +117,8 @@ class Line:
     resource: str
     tickets: tuple[Ticket, ...]
     revision: int
+    """Of `enter`: my ticket's token if and only if nothing has happened to this line since that was put; a store that
+    can't tell gives another. Elsewhere the store's own, for `wait_change`."""
 
     def position(self, ticket_id: str) -> int | None:
         """Where the ticket stands in `tickets`, or None when it is gone."""

@@ -178,13 +178,13 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
     """
     started = clock.now()
     me: Ticket | None = None
-    waited = False
     try:
         line = yield from _enter(lease, entry, patience.request_until(started))
         me = _mine(line, entry, lease)
         hub.emit(
             "entered", resource=entry.resource, owner=entry.owner, lease_id=lease.id, token=me.token, ttl=lease.ttl
         )
+        waited = line.revision != me.token  # or others may have seen me wait, before this line was read
         while blockers := rule.blockers(line, me):
             if not patience.waits:
                 yield from _withdraw(lease, entry, me, clock)

@@ -194,7 +194,17 @@ def test_seat_admitted_at_once_is_not_announced() -> None:
     """Nobody was behind it yet: whoever comes sees it admitted."""
     table = Table(SEAT_RULE)
     table.go([])
-    assert ends_with(table.steps, table.line(1)) is not None
+    line = dataclasses.replace(table.line(1), revision=table.line(1).tickets[-1].token)
+    assert ends_with(table.steps, line) is not None
+
+
+def test_seat_admitted_in_a_line_of_later_is_announced() -> None:
+    """A lost answer, or a listing of its own: whoever came in between saw it wait, and sleeps until it is told."""
+    table = Table(SEAT_RULE)
+    table.go([])
+    announced = table.steps.send(table.line(1))
+    assert isinstance(announced, Amend)
+    assert ends_with(table.steps, True) is not None
 
 
 def test_front_waiter_of_semaphore_awaits_all_ahead_and_the_next_its_predecessor_with_amendments() -> None:

@@ -178,6 +178,9 @@ class Connection:
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
         return self._client.get_children_async(path, watch=watch)
 
+    def children_and_stat(self, path: str) -> Pending:
+        return self._client.get_children_async(path, include_data=True)
+
     def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
         return self._client.exists_async(path, watch=watch)
 

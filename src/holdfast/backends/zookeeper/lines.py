@@ -6,6 +6,8 @@ requests are answered in order, so requests that belong together are sent back t
 
 from __future__ import annotations
 
+from typing import Any
+
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from holdfast.backends.zookeeper import codec
@@ -35,20 +37,20 @@ class Lines:
             created = connection.create_ticket(
                 f"{path}/{codec.node_prefix(entry)}", codec.write_data(entry.owner, entry.value)
             )
-            listed = connection.children(path)
+            listed = connection.children_and_stat(path)
             try:
                 (_, stat), children = connection.ask(until, created, listed)
             except NoNodeError:
                 self._make_parents(path, until)
                 continue
             self._history.check(stat.czxid, least)
-            return self._with_mine(entry, children, stat.czxid)
+            return self._with_mine(entry, *children, stat.czxid)
 
     def find(self, entry: Entry, until: float) -> Line | None:
         """What an earlier try of `enter` left: its answer was lost. The sync shows it even on another server."""
         connection, path = self._connection, self.path(entry.resource)
         try:
-            _, children = connection.ask(until, connection.sync(path), connection.children(path))
+            _, (children, line) = connection.ask(until, connection.sync(path), connection.children_and_stat(path))
         except NoNodeError:
             return None
         mine = next((c for c in children if c.startswith(f"_c_{entry.id}-")), None)
@@ -57,7 +59,7 @@ class Lines:
         stat = connection.ask(until, connection.exists(f"{path}/{mine}"))[0]
         if stat is None or stat.ephemeralOwner != connection.session_id:
             return None
-        return self._with_mine(entry, children, stat.czxid)
+        return self._with_mine(entry, children, line, stat.czxid)
 
     def listed(self, resource: str, until: float) -> Line:
         """The line by its names: no tokens, no owners."""
@@ -95,14 +97,14 @@ class Lines:
             told.append(codec.described(ticket, data, stat))
         return told
 
-    def _with_mine(self, entry: Entry, children: list[str], token: int) -> Line:
-        """My own ticket carries its token; listing names did not tell it."""
+    def _with_mine(self, entry: Entry, children: list[str], line: Any, token: int) -> Line:  # Any: kazoo's stat
+        """My own ticket carries its token; listing names did not tell it. `line` tells who came or left last."""
         tickets = codec.read_line(entry.resource, self.path(entry.resource), children)
         position = next((i for i, t in enumerate(tickets) if t.id == entry.id), None)
         if position is None:
             return Line(entry.resource, (), 0)
-        lease_id = codec.session_name(self._connection.session_id)
-        return Line(entry.resource, (*tickets[:position], codec.mine(tickets[position], entry, token, lease_id)), 0)
+        me = codec.mine(tickets[position], entry, token, codec.session_name(self._connection.session_id))
+        return Line(entry.resource, (*tickets[:position], me), line.pzxid)
 
     def _make_parents(self, path: str, until: float) -> None:
         parts = path.split("/")[1:]

@@ -91,6 +91,29 @@ def test_semaphore_waiters_all_get_through_when_waiters_give_up(world: World) ->
             future.result(20).release()
 
 
+@needs("lose_answer", "cut")
+def test_semaphore_seat_that_was_admitted_while_its_answer_was_lost_wakes_the_next(world: World) -> None:
+    """It never saw itself wait, and the one behind it did: that one sleeps until it is told of the admission."""
+    holder, slow, quick = (world.client(ttl=20) for _ in range(3))
+    for client in (slow, quick):
+        client.semaphore("s", limit=2).acquire().release()  # connected, and the line is there
+    both = holder.semaphore("s", limit=2).acquire(weight=2)
+    world.lose_answer(slow, "enter", times=1000)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(slow.semaphore("s", limit=2).acquire, 15.0)
+        assert eventually(lambda: len(world.tickets("s")) == 2)
+        world.cut(slow)
+        second = pool.submit(quick.semaphore("s", limit=2).acquire, 15.0)
+        assert eventually(lambda: len(world.tickets("s")) == 3)
+        time.sleep(0.2)  # it watches by now; if not, there is nothing to see
+        both.release()
+        world.forget(slow)
+        world.heal(slow)
+        holds = [first.result(), second.result()]
+    for hold in holds:
+        assert hold.release() is True
+
+
 def test_semaphore_nonsense_is_refused_before_sending(world: World) -> None:
     """Limits and weights that can't be are InvalidOption."""
     client = world.client(ttl=10)
