@@ -39,12 +39,12 @@ class Lines:
             )
             listed = connection.children_and_stat(path)
             try:
-                (_, stat), children = connection.ask(until, created, listed)
+                (_, stat), (children, line) = connection.ask(until, created, listed)
             except NoNodeError:
                 self._make_parents(path, until)
                 continue
             self._history.check(stat.czxid, least)
-            return self._with_mine(entry, *children, stat.czxid)
+            return self._with_mine(entry, children, line, stat.czxid)
 
     def find(self, entry: Entry, until: float) -> Line | None:
         """What an earlier try of `enter` left: its answer was lost. The sync shows it even on another server."""
