@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,10 @@ pytest_plugins = ["pytester"]
 
 _THREADS_MAY_STAY = ("holdfast-timers", "servers-spawner")  # one per process each; the first ends when no timer is left
 _THREADS_GO_WITHIN = 8.0
+
+
+# A run that was started in the background ignores Ctrl-C, and would hand that on to the programs it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

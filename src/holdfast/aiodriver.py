@@ -48,7 +48,7 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
 
 async def _begun_by(until: float, under_way: concurrent.futures.Future[Any], clock: Clock) -> Any:
     """The outcome. What no worker has begun by its own deadline is never sent: all may wait for a silent store."""
-    late = False
+    late, cancelled_before = False, _cancellations()
 
     def too_late() -> None:
         nonlocal late
@@ -59,16 +59,16 @@ async def _begun_by(until: float, under_way: concurrent.futures.Future[Any], clo
     try:
         return await asyncio.wrap_future(under_way)
     except asyncio.CancelledError:
-        if not late or _is_cancelled():
+        if not late or _cancellations() > cancelled_before:  # the caller's; not one that it has caught before
             raise
         raise StoreUnavailable("no worker came free in time, all wait for the store. It was not sent") from None
     finally:
         timer.cancel()
 
 
-def _is_cancelled() -> bool:
+def _cancellations() -> int:
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
 
 
 async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:

@@ -42,7 +42,7 @@ def register(scheme: str, opener: Opener) -> None:
     if scheme in BUILT_IN:
         raise InvalidOption(f"{scheme}:// is holdfast's own; choose another scheme")
     with _guard:
-        if _registered.setdefault(scheme, opener) is not opener:
+        if _registered.setdefault(scheme, opener) != opener:  # not `is`: a method is another object each time
             raise InvalidOption(
                 f"{scheme}:// is opened by {_registered[scheme]!r} already; it can't be {opener!r} as well"
             )

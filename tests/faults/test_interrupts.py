@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import holdfast
-from holdfast.testing.servers import Cluster
+from holdfast.testing.servers import Cluster, Provider, ZooKeeperSpec
 
 
 class Interrupting:
@@ -40,3 +45,54 @@ def test_interrupt_while_a_request_to_zookeeper_is_sent_is_raised_and_costs_no_l
             client.lock("other").acquire(timeout=5)
         kept.check()
         client.lock("other").acquire(timeout=5).release()  # what the interrupted one left behind was withdrawn
+
+
+def test_close_that_is_interrupted_at_a_silent_zookeeper_ends_the_session_all_the_same(provider: Provider) -> None:
+    """A session that nobody ends is kept alive by kazoo for the life of the process, and its ticket blocks the line."""
+    cluster = provider.zookeeper(ZooKeeperSpec())
+    try:
+        client = holdfast.connect(cluster.url("closed"), ttl=4, timeout=5)
+        with holdfast.connect(cluster.url("closed"), ttl=4, timeout=5) as other:
+            other.lock("x").acquire().release()
+            client.lock("x").acquire()
+            cluster.members[0].pause()
+            ctrl_c = threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT))
+            ctrl_c.start()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    client.close()
+            finally:
+                ctrl_c.join()
+                cluster.members[0].resume()
+            client.close()
+            other.lock("x").acquire(timeout=20).release()
+    finally:
+        cluster.close()
+
+
+def test_many_calls_while_zookeeper_is_away_come_back_in_time_and_so_does_close(provider: Provider) -> None:
+    """kazoo wakes its thread through a pipe that nobody empties then: whoever wrote the 280th byte waited for ever."""
+    cluster = provider.zookeeper(ZooKeeperSpec())
+    try:
+        client = holdfast.connect(cluster.url("away"), ttl=10, timeout=2)
+        client.lock("warm").acquire().release()
+        cluster.members[0].kill()
+        with ThreadPoolExecutor(40) as pool:
+            began = time.monotonic()
+            outcomes = [pool.submit(_refused, client, f"n{number}") for number in range(400)]
+            assert all(outcome.result(60) for outcome in outcomes)
+            assert time.monotonic() - began < 40  # ten rounds, of which each may take a second
+        began = time.monotonic()
+        client.close()
+        assert time.monotonic() - began < 8
+    finally:
+        cluster.close()
+
+
+def _refused(client: holdfast.Client, name: str) -> bool:
+    began = time.monotonic()
+    try:
+        client.lock(name).acquire(timeout=0.5)
+    except holdfast.StoreError:
+        return time.monotonic() - began < 4
+    return False

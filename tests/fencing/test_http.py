@@ -848,6 +848,33 @@ def test_500_does_not_wait_for_an_app_that_waits_for_its_client_to_go() -> None:
     assert told == failure()
 
 
+def test_500_that_is_streamed_while_another_task_receives_keeps_its_order() -> None:
+    """The start that was held back is on its way, behind a server that takes its time: no piece may overtake it."""
+    told: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        start, body = failure()
+        await send(start)
+        listening = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        await send({**body, "more_body": True})
+        await send(body)
+        await listening
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            for _ in range(5):
+                await asyncio.sleep(0)
+        told.append(message)
+
+    run(FencingMiddleware(app, line=LINE)(scope_of(sent(A)), receive, send))
+    start, body = failure()
+    assert told == [start, {**body, "more_body": True}, body]
+
+
 def test_500_of_an_app_that_is_cancelled_afterwards_is_sent() -> None:
     """What the app has sent is sent, whichever way it ends."""
     told: list[Message] = []

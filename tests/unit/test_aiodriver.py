@@ -59,3 +59,29 @@ def test_deadline_that_the_loop_hears_of_first_is_still_a_deadline() -> None:
         await asyncio.to_thread(advancing.join)
 
     asyncio.run(test())
+
+
+def test_deadline_after_a_cancellation_that_was_caught_is_still_a_deadline() -> None:
+    """A task that cleans up after its cancellation calls us again: that one is not ours to raise once more."""
+    clock, busy = VirtualClock(), Busy()
+
+    def steps() -> Steps[None]:
+        yield Renew(None, clock.now() + 1.0)  # type: ignore[arg-type]  # no worker ever looks at it
+
+    async def body() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            with pytest.raises(StoreUnavailable, match="not sent"):
+                await arun(steps(), clock, busy)
+
+    async def test() -> None:
+        task = asyncio.create_task(body())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        busy.asked.heard.set()
+        await asyncio.to_thread(clock.advance, 2.0)
+        await asyncio.wait_for(task, 20)
+
+    asyncio.run(test())

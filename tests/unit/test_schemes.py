@@ -38,6 +38,18 @@ def test_registered_scheme_is_opened_by_its_opener_on_both_faces() -> None:
     assert parse("toy://one,two:7/ns", {}).endpoints == (("one", 0), ("two", 7))
 
 
+class Maker:
+    @classmethod
+    def open(cls, options: Options, around: Surroundings) -> Backend:
+        return open_toy(options, around)
+
+
+def test_same_method_may_be_registered_twice() -> None:
+    """A module that is imported twice does so, and a method is another object each time it is named."""
+    backends.register("toy", Maker.open)
+    backends.register("toy", Maker.open)
+
+
 def test_unknown_scheme_is_refused_and_the_known_ones_are_named() -> None:
     """The error helps whoever mistyped, and whoever forgot to install."""
     backends.register("toy", open_toy)

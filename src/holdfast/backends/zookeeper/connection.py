@@ -117,11 +117,11 @@ class Connection:
         self.stop(self._clock.now())
 
     def _stop(self) -> None:
-        try:
-            self._client.stop()
-            self._client.close()
-        except Exception as error:  # kazoo raises its own and OSError here; the session ends by TTL then
-            log.debug("a ZooKeeper session could not be closed cleanly: %s", error)
+        for end in (self._client.stop, self._client.close):  # the second also where the first complains
+            try:
+                end()
+            except Exception as error:  # kazoo raises its own and OSError here; the session ends by TTL then
+                log.debug("a ZooKeeper session could not be closed cleanly: %s", error)
 
     # Requests.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, ConnectionClosedError, SessionExpiredError
+from kazoo.exceptions import AuthFailedError, ConnectionClosedError, ConnectionLoss, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import (
     Auth,
@@ -44,24 +44,34 @@ class Multi(Transaction):  # type: ignore[misc]  # kazoo has no types
 
 
 class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's client, but that whoever asks may be interrupted.
+    """kazoo's client, but that whoever asks is never kept waiting, and may be interrupted.
 
-    Its own `_call` takes whatever is raised while it wakes its thread, a KeyboardInterrupt as well, for the end of the
-    connection: the interrupt is gone, and the request goes out all the same.
+    Its own `_call` blocks once some 280 requests are queued for a server that is away, and takes whatever is raised
+    while it wakes its thread, a KeyboardInterrupt as well, for the end of the connection.
     """
 
     def _call(self, request: Any, answer: Any) -> bool | None:
         if self._state in _OVER:
             answer.set_exception(_OVER[self._state]())
             return False
-        self._queue.append((request, answer))
+        if len(self._queue) >= _QUEUED_MAX:
+            answer.set_exception(ConnectionLoss(f"{_QUEUED_MAX} requests wait for a connection already"))
+            return False
+        try:
+            self._queue.append((request, answer))
+        finally:  # a byte for each request, also of one who is interrupted: without it each later one goes out late
+            self._wake(answer)
+        return None
+
+    def _wake(self, answer: Any) -> None:
         try:
             self._connection._write_sock.send(b"\0")
         except (OSError, AttributeError):  # closed meanwhile; AttributeError: there is none any more
             answer.set_exception(ConnectionClosedError("Connection has been closed"))
-        return None
 
 
+_QUEUED_MAX: Final = 128
+"""Requests that wait for a connection; the rest of what kazoo's pipe holds is for threads that come at once."""
 _OVER: Final = {
     KeeperState.AUTH_FAILED: AuthFailedError,
     KeeperState.CLOSED: ConnectionClosedError,
@@ -103,6 +113,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             if self._cut:
                 break_off(sock)
         return sock
+
+    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        """By which requests wake kazoo's thread: (its end, theirs). Theirs never blocks."""
+        its, theirs = super().create_socket_pair()
+        theirs.setblocking(False)
+        return its, theirs
 
     def cut(self) -> None:
         """Not another word to the server, on this connection or a later one."""

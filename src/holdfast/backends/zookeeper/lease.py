@@ -47,6 +47,8 @@ _ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _TICK_USUAL: Final = 2.0
 _BEAT_LEAST: Final = 0.05
 _MILLISECOND: Final = 0.001
+_RECONNECT_SECONDS: Final = 1.0
+"""For how long closing waits for a connection that was just lost: without one the tickets stay for their time."""
 """ZooKeeper counts in whole ones."""
 
 
@@ -226,14 +228,16 @@ class ZooKeeperLease:
             self._connection.forsake()
         alive = self.state not in _ENDED and self._belief.proven
         self._belief.end(LeaseState.CLOSED, "the client was closed")
-        if alive and self._reaches(until):
-            self._sweeper.remove_all(self._options.namespace, self._lines.made, until)
-        if self._started_at is not None:
-            self._connection.stop(until)
-            self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
+        try:
+            if alive and self._reaches(min(until, self._clock.now() + _RECONNECT_SECONDS)):
+                self._sweeper.remove_all(self._options.namespace, self._lines.made, until)
+        finally:  # interrupted too: a session that nobody ends would keep its tickets for the life of the process
+            if self._started_at is not None:
+                self._connection.stop(until)
+                self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
 
     def _reaches(self, until: float) -> bool:
-        """Is there a server to tell of the end? A connection just lost comes back; without it the tickets stay."""
+        """Is there a server to tell of the end?"""
         try:
             persist(lambda: self._connection.ask(until, self._connection.sync("/")), until, self._clock)
         except HoldfastError:

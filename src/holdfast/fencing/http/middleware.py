@@ -170,18 +170,21 @@ class _Answer:
         self._receive = receive
         self._send = send
         self._held: list[Message] = []
+        self._in_order = asyncio.Lock()  # of what goes out: an app may receive in one task while it sends in another
 
     async def receive(self) -> Message:
-        await self.release()  # the app may wait for its client to go, who waits for this answer
+        if self._held:  # the app may wait for its client to go, who waits for this answer
+            await self.release()
         return await self._receive()
 
     async def send(self, message: Message) -> None:
-        if self._may_wait(message):
-            self._held.append(message)
-        else:
-            await self.release()
-            self.begun = True
-            await self._send(message)
+        async with self._in_order:
+            if self._may_wait(message):
+                self._held.append(message)
+            else:
+                await self._let_go()
+                self.begun = True
+                await self._send(message)
 
     def _may_wait(self, message: Message) -> bool:
         if not self._held:
@@ -192,6 +195,10 @@ class _Answer:
         self._held = []
 
     async def release(self) -> None:
+        async with self._in_order:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         held, self._held = self._held, []
         for message in held:
             self.begun = True
