@@ -8,18 +8,19 @@ or lost meanwhile is not held.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.errors import NotHeld
 from holdfast.hold import Holding, HoldState, House
 
 HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
+_LIVING: Final = (HoldState.HELD, HoldState.SUSPECT)
 _entered: ContextVar[tuple[Holding, ...]] = ContextVar("holdfast_entered", default=())
 
 
 def enter(hold: Holding) -> None:
-    """`hold` was entered with `with`."""
-    _entered.set((*_entered.get(), hold))
+    """`hold` was entered with `with`. Those that were given up in another context are forgotten by the way."""
+    _entered.set((*(other for other in _entered.get() if other.state is not HoldState.RELEASED), hold))
 
 
 def leave(hold: Holding) -> None:
@@ -36,7 +37,7 @@ def held_here(name: str, kind: type[HoldOfFace], house: House | None) -> HoldOfF
     ]
     if not found:
         raise NotHeld(_not_held(name, kind))
-    living = [hold for hold in found if hold.state in (HoldState.HELD, HoldState.SUSPECT)]
+    living = [hold for hold in found if hold.state in _LIVING]
     hold = (living or found)[-1]
     hold.check()
     return hold
@@ -46,7 +47,7 @@ def _not_held(name: str, kind: type[Holding]) -> str:
     others = [hold for hold in _entered.get() if not isinstance(hold, kind)]
     if any(hold.resource == name for hold in others):
         return f"{name!r} is held here by the other face: use the `assert_held` of holdfast.aio for `async with`"
-    known = ", ".join(sorted({repr(hold.resource) for hold in _entered.get()})) or "nothing"
+    known = ", ".join(sorted({repr(hold.resource) for hold in _entered.get() if hold.state in _LIVING})) or "nothing"
     return (
         f"{name!r} is not held here; {known} is. Enter it with `with` around this call, in this task, or in this "
         "thread (a new thread inherits no holds)"

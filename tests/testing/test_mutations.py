@@ -210,8 +210,9 @@ def test_checking_grows_with_the_history_and_no_faster() -> None:
 
     def seconds(events: int) -> float:
         history = busy(events)
-        began = time.process_time()
+        began = time.thread_time()
         assert not any(verdict.failed for verdict in check_history(history, names).verdicts)
-        return time.process_time() - began
+        return time.thread_time() - began
 
-    assert seconds(16_000) < 32 * min(seconds(2_000) for _ in range(2))
+    # the best of each: what else runs on the machine makes any single one longer, and none shorter
+    assert min(seconds(16_000) for _ in range(5)) < 32 * min(seconds(2_000) for _ in range(5))

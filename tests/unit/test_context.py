@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import holdfast
-from holdfast import InvalidOption, LeaseLost, NotHeld, assert_held
+from holdfast import InvalidOption, LeaseLost, NotHeld, assert_held, context
 from holdfast.backends import memory
 from holdfast.clock import VirtualClock
 
@@ -232,3 +232,19 @@ def test_bad_timeout_is_refused(client: holdfast.Client, bad: float) -> None:
             hold.deadline.timeout(bad)
         with pytest.raises(InvalidOption):
             hold.deadline.timeout(1.0, reserve=bad)
+
+
+def test_hold_that_was_never_left_and_is_over_is_not_named(client: holdfast.Client) -> None:
+    """A block that was entered by hand and given up some other way: what is told to be held is held."""
+    hold = client.lock("over").acquire()
+    hold.__enter__()
+    hold.release()
+    with pytest.raises(NotHeld, match="'ledger' is not held here; nothing is"):
+        assert_held("ledger")
+
+
+def test_holds_given_up_elsewhere_do_not_pile_up(client: holdfast.Client) -> None:
+    """A thread that enters blocks which others leave may live as long as the program."""
+    for _ in range(20):
+        client.lock("over").acquire().__enter__().release()
+    assert len([hold for hold in context._entered.get() if hold.resource == "over"]) == 1
