@@ -50,11 +50,13 @@ class Signal:
         asleep = threading.Lock()
         asleep.acquire()
         self.add_callback(asleep.release)
-        if threading.current_thread() is threading.main_thread():
-            _sleep_in_naps(asleep, timeout)
-        else:
-            asleep.acquire(timeout=-1 if timeout is None else timeout)
-        self.remove_callback(asleep.release)
+        try:
+            if threading.current_thread() is threading.main_thread():
+                _sleep_in_naps(asleep, timeout)
+            else:
+                asleep.acquire(timeout=-1 if timeout is None else timeout)
+        finally:  # also where a signal handler raises
+            self.remove_callback(asleep.release)
         return self._is_set
 
     def add_callback(self, callback: Callable[[], None]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kazoo.protocol.serialization import Delete
 
 import holdfast
-from holdfast.testing.servers import EtcdSpec, Provider, ZooKeeperSpec, start
+from holdfast.testing.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, start
 
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
@@ -26,3 +27,25 @@ def test_release_at_a_silent_store_does_not_say_that_the_ticket_was_gone(provide
                 cluster.members[0].resume()
     finally:
         cluster.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it is kazoo's, and the point
+def test_release_while_kazoo_itself_comes_to_an_end_does_not_say_that_the_ticket_was_gone(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread can fail (answers out of order, seen under torture): our belief ends, the store knows nothing."""
+    with holdfast.connect(singles["zookeeper"].url("failed"), ttl=2.0, timeout=5.0, tick=0.2) as client:
+        hold = client.lock("a").acquire(timeout=5)
+        lease: Any = next(iter(client._house._leases.values()))
+        kazoo = lease._connection._client
+        read = kazoo._connection._read_socket
+
+        def failing(seconds: float) -> Any:
+            if any(isinstance(request, Delete) for request, _, _ in kazoo._pending):
+                raise RuntimeError("answers out of order")
+            return read(seconds)
+
+        monkeypatch.setattr(kazoo._connection, "_read_socket", failing)
+        with pytest.raises(holdfast.StoreUnavailable):
+            hold.release()
+        assert "the store says" not in lease._belief.reason

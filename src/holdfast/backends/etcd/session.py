@@ -72,7 +72,7 @@ class Session:
         for _ in range(CONNECTIONS_MAX):
             self._slots.put(None)
         self._token: str | None = None
-        self._signing_in = threading.RLock()  # held while a token is asked for; no other lock is taken before it
+        self._signing_in = threading.RLock()  # held while a token is asked for
         self._closed = False
         self._answered = False
         self.on_move: Callable[[], None] = lambda: None

@@ -29,11 +29,12 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Connect, Create2
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from holdfast.backends.zookeeper.handler import Client, CreateContainer, Handler, Multi, break_off, log
+from holdfast.belief import EXPIRED
 from holdfast.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -52,7 +53,7 @@ from holdfast.tls import speaks_tls
 Pending: TypeAlias = Any  # kazoo's AsyncResult; kazoo has no types
 _EPHEMERAL_SEQUENTIAL: Final = 3
 _CONTAINER: Final = 4
-_STOP_SECONDS: Final = 5.0
+_OVER: Final = "the connection to ZooKeeper has ended, and nothing keeps the session alive any more"
 
 
 class Connection:
@@ -145,11 +146,11 @@ class Connection:
         where = self._options.display
         match error:
             case ConnectionClosedError() if self._over:
-                return LeaseLost("the ZooKeeper session is over")
+                return LeaseLost(_OVER)
             case ConnectionClosedError() | ConnectionLoss() | SessionMovedError():
                 return StoreUnavailable(f"the connection to {where} was lost before the answer came")
             case SessionExpiredError():  # after ConnectionClosedError, which for kazoo is a kind of it
-                return LeaseLost("the ZooKeeper session has expired")
+                return LeaseLost(EXPIRED)
             case NoAuthError():
                 who = f"user {self._options.user!r}" if self._options.user else "a client without user and password"
                 return PermissionDenied(
@@ -223,7 +224,8 @@ class Connection:
             self._over = True
             if self._client.client_state == "AUTH_FAILED":
                 self._refuse(AuthenticationFailed(f"{self._options.display} does not accept this user and password"))
-            self._news.expired()
+            # anything else is kazoo's own end (its thread may fail): the store has said nothing, and keeps the tickets
+            self._news.over(EXPIRED if self._client.client_state == KeeperState.EXPIRED_SESSION else _OVER)
             self.stop(self._clock.now())  # kazoo would open another session; its tickets would not be ours
 
     def _connect_failed(self, address: tuple[str, int], error: Exception) -> None:
@@ -271,11 +273,11 @@ class News:
     """Who wants to hear of the session: the lease."""
 
     def __init__(
-        self, connected: Callable[[], None], suspended: Callable[[], None], expired: Callable[[], None]
+        self, connected: Callable[[], None], suspended: Callable[[], None], over: Callable[[str], None]
     ) -> None:
         self.connected = connected
         self.suspended = suspended
-        self.expired = expired
+        self.over = over
 
 
 _NODE_NEWS: Final = ("NoNodeError", "NodeExistsError", "NotEmptyError", "BadVersionError")

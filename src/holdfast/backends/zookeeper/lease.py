@@ -47,9 +47,9 @@ _ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _TICK_USUAL: Final = 2.0
 _BEAT_LEAST: Final = 0.05
 _MILLISECOND: Final = 0.001
+"""ZooKeeper counts in whole ones."""
 _RECONNECT_SECONDS: Final = 1.0
 """For how long closing waits for a connection that was just lost: without one the tickets stay for their time."""
-"""ZooKeeper counts in whole ones."""
 
 
 class ZooKeeperLease:
@@ -64,7 +64,7 @@ class ZooKeeperLease:
         self._belief = Belief(around.clock, ttl)
         self._belief.on_change(self._changed)
         self._reaper = Reaper(self._withdraw, lambda: self.state, around)
-        news = News(self._connected, self._suspended, self._expired)
+        news = News(self._connected, self._suspended, self._over)
         self._connection = Connection(options, ttl + lock_delay, around, news)
         self._watches = Watches(self._connection)
         self._lines = Lines(options.namespace, self._connection, history)
@@ -189,11 +189,11 @@ class ZooKeeperLease:
         try:
             return self._persist(attempt, until)
         except LeaseLost as error:
-            if self._belief.reason == EXPIRED:
-                raise  # the store has said so: the ticket went with the session
+            if self.state is LeaseState.CLOSED or self._belief.reason == EXPIRED:
+                raise  # we ended the session, or the store has said that it ended: the ticket went with it
             raise StoreUnavailable(
-                f"ZooKeeper was silent until session {self.id} could not be proven any longer; its ticket in the line "
-                f"of {ticket.resource!r} stands until the session's end is known there"
+                f"session {self.id} can't be proven any longer, and ZooKeeper has not told its end; its ticket in "
+                f"the line of {ticket.resource!r} stands until then"
             ) from error
 
     def abandon(self, entry: Entry) -> None:
@@ -304,8 +304,8 @@ class ZooKeeperLease:
                 self._proof.restart()
         self._around.hub.emit("endpoint_failed", reason="the connection to ZooKeeper was lost")
 
-    def _expired(self) -> None:
-        self._belief.end(LeaseState.LOST, EXPIRED)
+    def _over(self, why: str) -> None:
+        self._belief.end(LeaseState.LOST, why)
 
     @property
     def _interval(self) -> float:
@@ -376,8 +376,8 @@ class ZooKeeperLease:
             raise self._ended_error()
         try:
             return attempt()
-        except LeaseLost:
-            self._belief.end(LeaseState.LOST, EXPIRED)
+        except LeaseLost as error:
+            self._belief.end(LeaseState.LOST, str(error))
             raise
 
     def _was_there(self, request: Pending, until: float) -> bool:
