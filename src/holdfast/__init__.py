@@ -15,10 +15,13 @@ The map of the house, in reading order:
     drivers.py      carries its steps out in a thread; aiodriver.py on asyncio
     recipes/        lock, rwlock, semaphore, election: one pure rule over the line each
     hold.py         what the winner has; keys.py, the user's own keys while it stands
+    operating.py    what operators need of a store; reports.py, what they get to see; desk.py, what they do
+    journal.py      what clients write down of their holds
     fence.py        the token as a value, and the rule of every guard; fencing/, the guards
     house.py        one backend, its leases and helper threads: what a client is made of
     client.py aio.py  the two faces
     backends/       memory, etcd, zookeeper: a dozen verbs each
+    cli/            the command line, an ordinary user of all this; jsonlog.py, log records as JSON
 
 Lifetimes: a client as long as you keep it; a lease per TTL from its first use until it is lost or the
 client closes; a ticket from `enter` to `leave` or the end of its lease; a hold from its turn until it is
@@ -29,7 +32,7 @@ Importing this package imports no store's client; the first `connect` of a kind 
 
 import typing
 
-from holdfast.client import Client, Election, Hold, Lock, RWLock, Semaphore, Store, assert_held, connect
+from holdfast.client import Client, Election, Hold, Lock, Operator, RWLock, Semaphore, Store, assert_held, connect
 from holdfast.errors import (
     AcquireTimeout,
     AuthenticationFailed,
@@ -46,6 +49,7 @@ from holdfast.errors import (
     InvalidURL,
     LeaseLost,
     LineMismatch,
+    NoSuchTicket,
     NotHeld,
     PermissionDenied,
     ServerMissing,
@@ -62,12 +66,14 @@ from holdfast.fence import Fence
 from holdfast.hold import Deadline, HoldState
 from holdfast.lease import Compare, Delete, Put, Record
 from holdfast.recipes.election import Leader
+from holdfast.reports import AuditRecord, Ending, Explanation, JournalEntry, Kind, LineInfo, LinePage, TicketInfo
 
 if typing.TYPE_CHECKING:
     from holdfast import aio
 
 __all__ = [
     "AcquireTimeout",
+    "AuditRecord",
     "AuthenticationFailed",
     "Client",
     "ClientClosed",
@@ -76,7 +82,9 @@ __all__ = [
     "Deadline",
     "Delete",
     "Election",
+    "Ending",
     "Event",
+    "Explanation",
     "Fence",
     "FenceMismatch",
     "ForkedClient",
@@ -89,11 +97,17 @@ __all__ = [
     "InvalidName",
     "InvalidOption",
     "InvalidURL",
+    "JournalEntry",
+    "Kind",
     "Leader",
     "LeaseLost",
+    "LineInfo",
     "LineMismatch",
+    "LinePage",
     "Lock",
+    "NoSuchTicket",
     "NotHeld",
+    "Operator",
     "PermissionDenied",
     "Put",
     "RWLock",
@@ -107,6 +121,7 @@ __all__ = [
     "StoreUnavailable",
     "StoreWentBack",
     "TLSFailed",
+    "TicketInfo",
     "UsageError",
     "aio",
     "assert_held",

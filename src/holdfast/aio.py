@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from holdfast import checks, context
 from holdfast.aiodriver import arun, wait
 from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.desk import Watch
 from holdfast.errors import AcquireTimeout, ClientClosed, ForkedClient, LeaseLost, StoreError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.hold import Entered, Holding, HoldState
@@ -31,6 +32,7 @@ from holdfast.options import parse
 from holdfast.recipes import election, lock, rwlock, semaphore
 from holdfast.recipes.ask import Ask
 from holdfast.recipes.election import Leader
+from holdfast.reports import AuditRecord, Explanation, JournalEntry, LineInfo, LinePage
 from holdfast.signals import Signal
 from holdfast.turn import Steps
 
@@ -41,7 +43,7 @@ def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: A
     """A client of the store at `url`, or at HOLDFAST_URL. Talks to nobody yet: the first call does.
 
     Keyword arguments are the URL's options: ttl, timeout, namespace, owner, tls, ca, cert, key, user,
-    password, tick, incarnation. Raises InvalidURL, InvalidOption or InvalidName.
+    password, tick, incarnation, journal. Raises InvalidURL, InvalidOption or InvalidName.
     """
     return Client(House(parse(url, options), clock))
 
@@ -88,6 +90,10 @@ class Client:
         `lock_delay` as for a lock.
         """
         return Election(self._house, *self._house.who(name, ttl), value=value, lock_delay=lock_delay)
+
+    def operator(self) -> Operator:
+        """Looking and operating: which lines there are, who stands in them, force releases, audit and journal."""
+        return Operator(self._house)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Hear every event of this client (see holdfast.events); the returned function ends that."""
@@ -160,7 +166,8 @@ class Hold(Holding):
         await _drive(self._house, self._amending(value))
 
     async def release(self) -> bool:
-        """Give it up. True when this call removed the ticket, False when it was gone already.
+        """Give it up. True when this call removed the ticket, False when it was gone already or goes
+        with its client, which is being closed.
 
         The hold is not held from the first moment of this call. Raises StoreUnavailable when the store did
         not confirm; a background reaper goes on then.
@@ -363,6 +370,91 @@ class RWLock:
 
     def __repr__(self) -> str:
         return f"<holdfast.aio.RWLock {self.resource!r}>"
+
+
+class Operator:
+    """What operators look at and do: the lines of the client's namespace. Everything is asked of the store, each time.
+
+    Names and prefixes are those of locks, semaphores, rwlocks and elections; other namespaces are other clients'.
+    """
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def lines(self, prefix: str = "") -> AsyncIterator[LineInfo]:
+        """The lines in use whose names begin with `prefix`, a page at a time: 10,000 are not one answer.
+
+        In no order to rely on; each page shows a moment of its own. The time that leases have left is not asked for.
+        Raises InvalidName, StoreError.
+        """
+        after: str | None = ""
+        while after is not None:
+            page = await _drive(self._house, self._house.desk.page(prefix, after))
+            for line in page.lines:
+                yield line
+            after = page.after
+
+    async def page(self, prefix: str = "", *, after: str = "") -> LinePage:
+        """The same a page at a time, for who hands it on: some lines, and what to ask for the next ones with.
+
+        Raises InvalidName, StoreError.
+        """
+        return await _drive(self._house, self._house.desk.page(prefix, after))
+
+    async def line(self, name: str) -> LineInfo:
+        """One line: who holds it, and who waits, in order. Empty where nobody does. Raises InvalidName, StoreError."""
+        return await _drive(self._house, self._house.desk.line(name))
+
+    async def watch(self, prefix: str = "") -> AsyncIterator[tuple[LineInfo, ...]]:
+        """The lines whose names begin with `prefix` as they are now, and again after each change, woken by the store.
+
+        Changes that come close together are told as one. Goes on through reconnects; ends when the client is closed.
+        Raises InvalidName; StoreError only on the first look, and when the store refuses.
+        """
+        view = Watch(self._house.desk, prefix)
+        try:
+            while True:
+                try:
+                    lines = await _drive(self._house, view.next_snapshot())
+                except ClientClosed:
+                    return
+                yield lines
+        finally:
+            view.close()
+
+    async def force_release(self, name: str, *, token: int, reason: str, actor: str | None = None) -> AuditRecord:
+        """Remove the ticket with this token from the line, holder or waiter, and leave a record of who did and why.
+
+        The store does both at once or nothing. Whoever held it learns that it is lost, but may be at work until
+        then: only a guard that checks tokens keeps it from the resource. `actor` is the client's owner where none is
+        given. The same call again finds its own record, so that it may be repeated after StoreUnavailable. Raises
+        NoSuchTicket (it says who stands there), InvalidName, InvalidOption, StoreError.
+        """
+        return await _drive(self._house, self._house.desk.force_release(name, token, reason, actor))
+
+    async def audit(self, prefix: str = "") -> tuple[AuditRecord, ...]:
+        """Who was forced out of the lines whose names begin with `prefix`, the oldest first.
+
+        The newest 100 of a line and 1000 in all are kept. Raises InvalidName, StoreError.
+        """
+        return await _drive(self._house, self._house.desk.audit(prefix))
+
+    async def history(self, name: str) -> tuple[JournalEntry, ...]:
+        """The last holds of this line, the oldest first, as clients with `journal=True` wrote them down.
+
+        Best effort: see holdfast/journal.py. Raises InvalidName, StoreError.
+        """
+        return await _drive(self._house, self._house.desk.history(name))
+
+    async def why(self, name: str) -> Explanation:
+        """Why the line is as it is: its holders, its waiters, and how the last hold ended.
+
+        `str()` of it says so in sentences. Raises InvalidName, StoreError.
+        """
+        return await _drive(self._house, self._house.desk.why(name))
+
+    def __repr__(self) -> str:
+        return f"<holdfast.aio.Operator of {self._house.options.display}>"
 
 
 class Election:

@@ -34,11 +34,12 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
                     outcome = None
                 else:
                     under_way = workers.submit(lambda step=step: perform(step))  # type: ignore[misc]  # default binds now
-                    outcome = await _begun_by(step.until, under_way, clock)
+                    outcome = await _begun_by(step.until, under_way, clock, crowded=workers.crowded)
             except BaseException as error:
                 step = steps.throw(error)
             else:
                 step = steps.send(outcome)
+                outcome = under_way = None  # a waiter must not keep what it read last: a line may be long
     except StopIteration as done:
         result: Outcome = done.value
         return result
@@ -46,29 +47,31 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
         steps.close()  # see drivers.py
 
 
-async def _begun_by(until: float, under_way: concurrent.futures.Future[Any], clock: Clock) -> Any:
-    """The outcome. What no worker has begun by its own deadline is never sent: all may wait for a silent store."""
-    late, cancelled_before = False, _cancellations()
+async def _begun_by(until: float, under_way: concurrent.futures.Future[Any], clock: Clock, *, crowded: bool) -> Any:
+    """The outcome. What no worker has begun by its own deadline is never sent: all may wait for a silent store. Where
+    one is free there is nothing to be seen to.
+
+    Not by `asyncio.wrap_future`: two futures that follow each other cost as much again as the thread does.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
 
     def too_late() -> None:
-        nonlocal late
-        late = True  # first: the loop may hear of the cancellation before this thread goes on
-        late = under_way.cancel()  # False: a worker has it, and knows the deadline
+        under_way.cancel()  # does nothing where a worker has it: that knows the deadline
 
-    timer = clock.schedule(until, too_late)
+    under_way.add_done_callback(lambda _: _wake(loop, ended))
+    timer = clock.schedule(until, too_late) if crowded else None
     try:
-        return await asyncio.wrap_future(under_way)
+        await ended
+        return under_way.result()
     except asyncio.CancelledError:
-        if not late or _cancellations() > cancelled_before:  # the caller's; not one that it has caught before
-            raise
+        under_way.cancel()
+        raise
+    except concurrent.futures.CancelledError:
         raise StoreUnavailable("no worker came free in time, all wait for the store. It was not sent") from None
     finally:
-        timer.cancel()
-
-
-def _cancellations() -> int:
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+        if timer is not None:
+            timer.cancel()
 
 
 async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:
@@ -79,10 +82,7 @@ async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:
     woken: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        try:
-            loop.call_soon_threadsafe(_resolve, woken)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+        _wake(loop, woken)
 
     signal.add_callback(wake)
     timer = None if until is None else clock.schedule(until, wake)
@@ -93,6 +93,14 @@ async def wait(signal: Signal, until: float | None, clock: Clock) -> bool:
         if timer is not None:
             timer.cancel()
     return signal.is_set()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
+    """From any thread."""
+    try:
+        loop.call_soon_threadsafe(_resolve, woken)
+    except RuntimeError:
+        pass  # the loop is closed: nobody waits any more
 
 
 def _resolve(woken: asyncio.Future[None]) -> None:

@@ -98,15 +98,15 @@ class Belief:
             self._announce()
 
     def on_change(self, told: Told) -> Callable[[], None]:
-        key = object()
+        stop = _Stop(self)
         with self._guard:
-            self._told[key] = told
-
-        def stop() -> None:
-            with self._guard:
-                self._told.pop(key, None)
-
+            self._told[stop] = told
         return stop
+
+    def forget(self, stop: object) -> None:
+        """What `on_change` gave: its listener hears no more."""
+        with self._guard:
+            self._told.pop(stop, None)
 
     def add_wait(self, signal: Signal) -> None:
         """Set `signal` when the belief ends."""
@@ -157,3 +157,15 @@ class Belief:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _Stop:
+    """What ends a listener: small, as there is one for each hold."""
+
+    __slots__ = ("_belief",)
+
+    def __init__(self, belief: Belief) -> None:
+        self._belief = belief
+
+    def __call__(self) -> None:
+        self._belief.forget(self)

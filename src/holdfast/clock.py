@@ -61,9 +61,11 @@ class SystemClock:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._guard = threading.Condition()  # guards _timers and _thread
+        self._guard = threading.RLock()  # guards everything below
+        self._sooner = threading.Condition(self._guard)
         self._timers: list[tuple[float, int, Timer]] = []
         self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
         self._order = itertools.count()
         self._sweep_at = _SWEEP_LEAST
 
@@ -91,8 +93,9 @@ class SystemClock:
                 thread = threading.Thread(target=self._run, name="holdfast-timers", daemon=True)
                 thread.start()  # raises where the process may have no more threads: the next timer tries again
                 self._thread = thread
-            elif self._timers[0][2] is timer or len(self._timers) >= self._sweep_at:
-                self._guard.notify()
+            elif due < self._wakes_at or len(self._timers) >= self._sweep_at:
+                self._sooner.notify()
+                self._wakes_at = due  # last: whoever is interrupted here wakes it once too often, never too rarely
         return timer
 
     def _sweep(self) -> None:
@@ -112,6 +115,12 @@ class SystemClock:
             _call(timer)
 
     def _next(self) -> Timer | None:
+        """The next one that is due; None where there are no more. Guard held.
+
+        Every hold has a timer, and most cancel it before it falls due. For that this thread must not be woken each
+        time: one that is due soon is slept for even if it is cancelled, so that nobody wakes us for those after it; and
+        those that were cancelled meanwhile go with it.
+        """
         while self._timers:
             if len(self._timers) >= self._sweep_at:
                 self._sweep()
@@ -122,9 +131,16 @@ class SystemClock:
                 heapq.heappop(self._timers)
                 if not timer.cancelled:
                     return timer
-            else:  # one that is due soon stays even if cancelled: without it every hold would wake this thread
-                self._guard.wait(min(left, 3600.0))
+            else:
+                self._wakes_at = due
+                if not self._sooner.wait(min(left, 3600.0)):
+                    self._drop_cancelled()
         return None
+
+    def _drop_cancelled(self) -> None:
+        """Up to the first that is not."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
 
 
 class VirtualClock:

@@ -17,6 +17,7 @@ from holdfast.turn import (
     Enter,
     Leave,
     Look,
+    Operate,
     Read,
     Renew,
     Step,
@@ -29,18 +30,18 @@ Outcome = TypeVar("Outcome")
 
 
 def perform(step: Step) -> Any:  # Any: each step has its own outcome, see turn.Steps
-    """Carry out a step that talks to the store; blocks until its deadline at most."""
+    """Carry out a step that talks to the store; blocks until its deadline at most. The usual ones come first."""
     match step:
         case Enter(lease, entry, until):
             return lease.enter(entry, until)
+        case Leave(lease, ticket, until):
+            return lease.leave(ticket, until)
         case Look(lease, ticket, reach, until):
             return lease.look(ticket, reach, until)
         case Survey(lease, resource, until, front):
             return lease.survey(resource, until, front=front)
         case Amend(lease, ticket, value, until):
             return lease.amend(ticket, value, until)
-        case Leave(lease, ticket, until):
-            return lease.leave(ticket, until)
         case Renew(lease, until):
             return lease.renew(until)
         case Abandon(lease, entry):
@@ -51,6 +52,8 @@ def perform(step: Step) -> Any:  # Any: each step has its own outcome, see turn.
             return lease.commit(ticket, compares, writes, until)
         case Touch(lease, ticket, until):
             return lease.touch(ticket, until)
+        case Operate(ask, until):
+            return ask(until)
     raise TypeError(f"not a step that talks to the store: {step!r}")
 
 
@@ -65,6 +68,7 @@ def run(steps: Steps[Outcome], clock: Clock) -> Outcome:
                 step = steps.throw(error)
             else:
                 step = steps.send(outcome)
+                outcome = None  # a waiter must not keep what it read last: a line may be long
     except StopIteration as done:
         result: Outcome = done.value
         return result

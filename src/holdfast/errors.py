@@ -12,6 +12,7 @@
     ├── LineMismatch                 the name is in use with another limit or another kind
     ├── StaleToken                   a guard has seen a younger holder: nothing was written
     ├── FenceMismatch                fences of different lines or incarnations don't compare
+    ├── NoSuchTicket                 no ticket of that token stands in the line: nobody was forced out
     ├── CompareFailed                a key was not at the version the commit asked for: nothing was written
     ├── GuardBusy (TimeoutError)     another holder's guarded write is in the way
     ├── ClientClosed                 the client was closed, here or under a waiting call
@@ -114,6 +115,10 @@ def _stale_token(message: str, offered: str, seen: str) -> StaleToken:
 
 class FenceMismatch(HoldfastError):
     """Two fences of different lines or incarnations: which is younger can't be said. Nothing was written."""
+
+
+class NoSuchTicket(HoldfastError):
+    """No ticket of that token stands in the line (any more). Nobody was forced out; the message says who is there."""
 
 
 class CompareFailed(HoldfastError):

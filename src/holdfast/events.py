@@ -2,21 +2,27 @@
 
     entered      a ticket stands in the line
     acquired     its turn came; a hold was handed out
+    entrusted    its turn came; the hold is somebody else's to renew (see entrusting.py), and its end is not told here
+    busy         it was not its turn at once, and nobody wanted to wait; the ticket was withdrawn
     timed_out    the caller's deadline came first; the ticket is being withdrawn
     abandoned    the wait ended otherwise (cancelled, lost, refused); the ticket is being withdrawn
     released     a hold was given up
+    release_failed  the store did not confirm that; the reaper goes on
     suspect      the last renewals went unanswered; the hold is still provable, but not for long
     renewed      a suspect lease is proven again
     lost         a hold can't be proven any longer
+    forced       after `lost`, where an operator wrote down that it was so: by whom, and why
     amended      the value of a ticket changed
     reaped       the reaper withdrew a ticket whose owner could not
     reap_failed  the reaper could not, yet; it goes on until the lease is gone
     lease_opened, lease_closed, lease_lost
     renewal_failed  one renewal went unanswered; the next one follows soon
     endpoint_failed  an endpoint did not answer; the next one is tried
+    stale_refused  a guard refused a stale token; told by `holdfast.fencing.subscribe`, as guards know no client
 
 Emitting costs one attribute look-up when nobody listens. Subscribers run in the emitting thread:
-they must be quick, must not block and must not call back into holdfast.
+they must be quick, must not block and must not call back into holdfast. Of one ticket, `entered` comes before
+`acquired` and that before all that is told of its hold. `holdfast.metrics` and `holdfast.tracing` are subscribers.
 """
 
 from __future__ import annotations
@@ -24,18 +30,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypedDict, Unpack
+from typing import Final, Protocol, TypedDict, Unpack
 
 logger = logging.getLogger("holdfast")
 
 _LEVELS: Final = {
     "suspect": logging.WARNING,
     "lost": logging.WARNING,
+    "forced": logging.WARNING,
     "lease_lost": logging.WARNING,
     "reap_failed": logging.WARNING,
     "endpoint_failed": logging.WARNING,
+    "stale_refused": logging.WARNING,
     "timed_out": logging.INFO,
     "acquired": logging.INFO,
+    "entrusted": logging.INFO,
     "released": logging.INFO,
     "lease_opened": logging.INFO,
     "lease_closed": logging.INFO,
@@ -55,7 +64,13 @@ class Event:
     ttl: float | None = None
     reason: str | None = None
     seconds: float | None = None
-    """How long it took: the wait (acquired, timed_out) or the hold (released, lost)."""
+    """How long it took: the wait (acquired, busy, timed_out, abandoned) or the hold (released, lost)."""
+    ticket: str | None = None
+    """The ticket's id: the same in the line, in the journal and in `hold.id`."""
+    behind: str | None = None
+    """At the end of a wait: the id of the ticket that it was behind last; None where it did not have to wait."""
+    ending: str | None = None
+    """How a hold ended (released, lost, forced): released, closed, expired, removed or forced."""
 
 
 class Facts(TypedDict, total=False):
@@ -68,9 +83,38 @@ class Facts(TypedDict, total=False):
     ttl: float
     reason: str | None
     seconds: float | None
+    ticket: str
+    behind: str | None
+    ending: str | None
 
 
 Subscriber = Callable[[Event], None]
+
+
+class Source(Protocol):
+    """What can be listened to: a client of either face."""
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]: ...
+
+
+class Listener(Protocol):
+    """A subscriber that remembers what it has heard of one source."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def forget(self) -> None:
+        """Nothing more will be heard: put in order what is open."""
+
+
+def follow(source: Source, listener: Listener) -> Callable[[], None]:
+    """Let `listener` hear every event from now on; the returned function ends that, and has it forget."""
+    unsubscribe = source.subscribe(listener)
+
+    def stop() -> None:
+        unsubscribe()
+        listener.forget()
+
+    return stop
 
 
 class Hub:

@@ -19,20 +19,24 @@ ahead, and the rule is the plain one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import FenceMismatch, InvalidFence, StaleToken
+from holdfast.events import Hub, Subscriber
 from holdfast.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
-from holdfast.names import encode, namespace_path
+from holdfast.names import decode, encode, namespace_path
 
 _UNSAFE: Final = re.compile(r'[ ",;\\]')  # what a header field, a cookie or a shell would take apart
 _LINE: Final = re.compile(r"(?:[!#$&-+\-.:<-\[\]-~0-9]|%[0-9A-F]{2})+(?:/(?:[!#$&-+\-.:<-\[\]-~0-9]|%[0-9A-F]{2})+)+\Z")
 _ID: Final = re.compile(r"[0-9a-f]{20}\Z")
 _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.([1-9][0-9]{0,18})((?:\.[0-9a-f]{20})*)@([!-~]+)\Z")
 _LINE_CHARACTERS_MAX: Final = 4096
+_refusals: Final = Hub(SYSTEM_CLOCK.now)
+"""One for the process: guards know no client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +114,32 @@ def admit(seen: Fence | None, offered: Fence) -> Fence:
     The same fence is admitted again, and so is an older one that was held together with the youngest seen. Raises
     StaleToken, or FenceMismatch where they are of different lines.
     """
+    youngest = admitted(seen, offered)
+    if youngest is None:
+        raise stale(seen, offered)
+    return youngest
+
+
+def admitted(seen: Fence | None, offered: Fence) -> Fence | None:
+    """The same for who only asks: None where `offered` is stale, and nobody is told. Raises FenceMismatch."""
     if seen is None:
         return offered
     if seen.line != offered.line:
         raise other_line(seen, offered)
     if offered.incarnation != seen.incarnation:
-        if offered.incarnation > seen.incarnation:
-            return offered
-        raise stale(seen, offered)
+        return offered if offered.incarnation > seen.incarnation else None
     if offered.token > seen.token:
         return offered
     if offered.token == seen.token or (offered.shared and offered.ids[0] in seen.ids):
         return seen
-    raise stale(seen, offered)
+    return None
 
 
 def stale(seen: Fence | None, offered: Fence, *, written: str = "Nothing was written.") -> StaleToken:
-    """The error for `offered`, in the words that every guard uses. `written` is what is known of its writes."""
+    """The error for `offered`, in the words that every guard uses. `written` is what is known of its writes.
+
+    Whoever makes it raises it: this is where a refusal is told to the log and to subscribers.
+    """
     if seen is None:
         told = "its ticket is gone from the store"
     elif seen.incarnation != offered.incarnation:
@@ -136,11 +149,30 @@ def stale(seen: Fence | None, offered: Fence, *, written: str = "Nothing was wri
         )
     else:
         told = f"token {seen.token} was seen (if the store was restored or replaced since, raise `incarnation=`)"
+    _refusals.emit("stale_refused", resource=_name_in(offered.line), token=offered.token, reason=told)
     return StaleToken(
         f"token {offered.token} of {offered.line} is stale: {told}. {written} Stop the protected work.",
         offered=str(offered),
         seen="" if seen is None else str(seen),
     )
+
+
+def subscribe(subscriber: Subscriber) -> Callable[[], None]:
+    """Hear of every stale token that guards of this process refuse, `hold.store` among them; what it gives ends that.
+
+    The event is `stale_refused`: `resource` and `token` are the refused fence's, `reason` is what was seen instead. It
+    is told in the refusing thread, within the guard: a subscriber must be quick and call nothing of holdfast.
+    """
+    return _refusals.subscribe(subscriber)
+
+
+def _name_in(line: str) -> str:
+    """The name that was locked; as it is written where that can't be read."""
+    segment = line.rpartition("/")[2]
+    try:
+        return decode(segment)
+    except ValueError:
+        return segment
 
 
 def other_line(seen: Fence, offered: Fence) -> FenceMismatch:

@@ -29,6 +29,11 @@ class Helpers:
         self._unfinished = 0
         self._closed = False
 
+    @property
+    def crowded(self) -> bool:
+        """Is there more to do than threads to do it?"""
+        return self._unfinished > len(self._threads)
+
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         """Run `work` soon. Raises ClientClosed after `close`."""
         future: Future[Any] = Future()
@@ -76,14 +81,20 @@ class Helpers:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             future, work = item
-            outcome: Any = None
-            if future.set_running_or_notify_cancel():
-                try:
-                    outcome = work()
-                except BaseException as error:  # carried over to whoever waits for it
-                    future.set_exception(error)
-                else:
-                    future.set_result(outcome)
-            del future, work, item, outcome  # nothing must live on here while the thread waits
-            with self._guard:
+            wanted = future.set_running_or_notify_cancel()
+            outcome, failure = _outcome_of(work) if wanted else (None, None)
+            with self._guard:  # before it is told: whoever waits for it may come with more at once
                 self._unfinished -= 1
+            if failure is not None:
+                future.set_exception(failure)
+            elif wanted:
+                future.set_result(outcome)
+            del future, work, item, outcome, failure  # nothing must live on here while the thread waits
+
+
+def _outcome_of(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What it returned, or what it raised: that is carried over to whoever waits for it."""
+    try:
+        return work(), None
+    except BaseException as failure:
+        return None, failure

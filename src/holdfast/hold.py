@@ -17,14 +17,17 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from holdfast import checks
-from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, LeaseLost, StaleToken, StoreError, StoreWentBack
+from holdfast.clock import Clock, Timer
+from holdfast.desk import forced_out
+from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StaleToken, StoreError, StoreWentBack
 from holdfast.events import Hub
-from holdfast.fence import Fence, line_of, ticket_ids
+from holdfast.fence import Fence, ticket_ids
 from holdfast.forks import generation, refuse_child
 from holdfast.keys import Keys
-from holdfast.lease import Compare, Delete, Entry, Lease, LeaseState, Mode, Put, Reach, Record, Workers
-from holdfast.limits import OWN_WATCH_AFTER, RETRY_PAUSE_MAX
+from holdfast.lease import Compare, Delete, Entry, Lease, LeaseState, Line, Mode, Put, Reach, Record, Workers
+from holdfast.limits import LEAVE_GRACE, OWN_WATCH_AFTER, RETRY_PAUSE_MAX
+from holdfast.operating import Operable
+from holdfast.reports import Ending
 from holdfast.signals import Signal
 from holdfast.turn import Amend, Leave, Renew, Steps, Turn
 
@@ -48,6 +51,9 @@ _OF_LEASE = {
     LeaseState.LOST: HoldState.LOST,
     LeaseState.CLOSED: HoldState.RELEASED,
 }
+_ENDINGS = {HoldState.LOST: Ending.EXPIRED, HoldState.RELEASED: Ending.RELEASED}
+"""What they come to where nothing else is known."""
+Witness = Callable[[Ending, str, float], None]
 
 
 class House(Protocol):
@@ -67,6 +73,9 @@ class House(Protocol):
     def namespace(self) -> str: ...
     @property
     def incarnation(self) -> int: ...
+    def line_name(self, resource: str) -> str:
+        """The whole name of a line, as its fences have it."""
+
     def deliver(self, call: Callable[[], None]) -> None:
         """Run a user's callback off our threads."""
 
@@ -85,21 +94,23 @@ class Holding:
         self._ticket = turn.ticket
         self._lease = lease
         self._house = house
-        self._line = turn.line
-        self._ids = _held_together(turn, entry)
+        self._seen_at = turn.line.revision
+        self._ids = held_together(turn, entry)
         self._born = generation()
         self._since = house.clock.now()
         self._guard = threading.RLock()  # guards the step from no end to an end; a signal handler may re-enter
         self._ended: tuple[HoldState, str] | None = None
+        self._ending: Ending | None = None
+        self._witness: Witness | None = None
         self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
         self._own_watch: Signal | None = None
-        self._keys = Keys(lease, turn.ticket, self._plain_fence, house.namespace)
+        self._keys: Keys | None = None
         # the lease may end at any moment from here, and tells on its own thread
-        self._timer = house.clock.schedule(self._since + OWN_WATCH_AFTER, self._watch_own_ticket)
+        self._timer: Timer | None = house.clock.schedule(self._since + OWN_WATCH_AFTER, self._watch_own_ticket)
         self._unsubscribe: Callable[[], None] = _nothing
-        self._unsubscribe = lease.on_end(self._lease_changed)
         self._waited_seconds = turn.waited_seconds
-        self._emit("acquired", seconds=turn.waited_seconds)
+        self._emit("acquired", seconds=turn.waited_seconds, behind=turn.behind)  # before the end can be told
+        self._unsubscribe = lease.on_end(self._lease_changed)
         if lease.state in (LeaseState.LOST, LeaseState.CLOSED):  # it ended before it could tell us
             self._lease_changed(lease.state, "its lease had ended by the time its turn came")
         if self._ended is not None:
@@ -211,7 +222,7 @@ class Holding:
 
     def _plain_fence(self) -> Fence:
         """Without those held together with it: for people, who compare tokens."""
-        return Fence(line_of(self._house.namespace, self.resource), self._token, self._house.incarnation)
+        return Fence(self._house.line_name(self.resource), self._token, self._house.incarnation)
 
     def _lost_error(self) -> LeaseLost:
         return LeaseLost(
@@ -236,8 +247,9 @@ class Holding:
             gone: bool = yield Leave(self._lease, self._ticket, until)
         except (LeaseLost, ClientClosed):
             return False  # gone with its lease meanwhile
-        except BaseException:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
+        except BaseException as error:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
             self._lease.abandon(self._entry)
+            self._emit("release_failed", reason=type(error).__name__)
             raise
         if not gone:
             self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
@@ -254,26 +266,34 @@ class Holding:
         checks.text(value)
         amended: bool = yield Amend(self._lease, self._ticket, value, self._request_until())
         if not amended:
-            self._finish(HoldState.LOST, "its ticket was removed from the store")
+            self._finish(HoldState.LOST, "its ticket was removed from the store", Ending.REMOVED)
             self.check()
-        self._ticket = dataclasses.replace(self._ticket, value=value)
+        self._ticket = self._ticket._replace(value=value)
         self._emit("amended")
 
     # The user's own keys in the same store, see keys.py.
 
     def _reading(self, keys: Sequence[str]) -> Steps[tuple[Record | None, ...]]:
         self.check()
-        return (yield from self._while_it_stands(self._keys.read(keys, self._request_until())))
+        return (yield from self._while_it_stands(self._own_keys().read(keys, self._request_until())))
 
     def _committing(self, operations: Sequence[Put | Delete | Compare]) -> Steps[dict[str, int]]:
         self.check()
-        return (yield from self._while_it_stands(self._keys.commit(operations, self._request_until())))
+        return (yield from self._while_it_stands(self._own_keys().commit(operations, self._request_until())))
+
+    def _own_keys(self) -> Keys:
+        """Made when they are first asked for: most holds never are."""
+        with self._guard:
+            if self._keys is None:
+                self._keys = Keys(self._lease, self._ticket, self._plain_fence, self._house.namespace)
+            return self._keys
 
     def _while_it_stands(self, steps: Steps[Outcome]) -> Steps[Outcome]:
         try:
             return (yield from steps)
-        except (StaleToken, LeaseLost):
-            self._finish(HoldState.LOST, "its ticket is gone from the store")
+        except (StaleToken, LeaseLost) as error:
+            how = Ending.REMOVED if isinstance(error, StaleToken) else None
+            self._finish(HoldState.LOST, "its ticket is gone from the store", how)
             raise
 
     # News.
@@ -282,29 +302,59 @@ class Holding:
         if self._ended is not None:
             return
         if state in (LeaseState.LOST, LeaseState.CLOSED):
-            self._finish(_OF_LEASE[state], reason)
+            self._finish(_OF_LEASE[state], reason, Ending.CLOSED if state is LeaseState.CLOSED else None)
             return
         self._emit("suspect" if state is LeaseState.SUSPECT else "renewed")
         self._tell(_OF_LEASE[state])
 
-    def _finish(self, state: HoldState, reason: str) -> None:
-        """The end, once. Called from any thread."""
+    def _finish(
+        self, state: HoldState, reason: str, how: Ending | None = None, explain: Callable[[], str] | None = None
+    ) -> None:
+        """The end, once. Called from any thread. `explain` may look for a better reason, for a bounded time: whoever
+        has to stop is told before that, and the better reason is an event of its own."""
         with self._guard:
             if self._ended is not None:
                 return
-            self._ended = (state, reason)
+            self._ended, self._ending = (state, reason), how or _ENDINGS[state]
         self._let_go()
         if state is HoldState.LOST and self._lease.state in (LeaseState.HELD, LeaseState.SUSPECT):
             self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
-        self._emit(state.value, reason=reason or None, seconds=self._house.clock.now() - self._since)
+        seconds = self._house.clock.now() - self._since
+        self._emit(state.value, reason=reason or None, seconds=seconds, ending=self._ending)
         if state is HoldState.LOST:
             self._loss.set()
         self._tell(state)
+        if explain is not None and (forced := explain()):
+            reason = forced
+            self._ended, self._ending = (state, reason), Ending.FORCED
+            self._emit("forced", reason=reason, seconds=seconds, ending=self._ending)
+        if self._witness is not None:
+            self._witness(self._ending, reason, seconds)
+
+    def _on_end(self, witness: Witness) -> None:
+        """Call `witness` with how and why it ended, and after how long; perhaps twice. It must not block."""
+        with self._guard:
+            self._witness = witness
+            ended, ending = self._ended, self._ending
+        if ended is not None and ending is not None:
+            witness(ending, ended[1], self._house.clock.now() - self._since)
+
+    def _who_forced_it(self) -> str:
+        """What an operator wrote down who removed the ticket; "" where none did, or the store does not say."""
+        if not isinstance(self._lease, Operable):
+            return ""
+        until = self._house.clock.now() + LEAVE_GRACE
+        try:
+            return forced_out(self._lease.operating, self.resource, self.token, self.id, until)
+        except HoldfastError:
+            return ""
 
     def _let_go(self) -> None:
         """Nothing is to be heard any more: give back what hears it."""
         self._unsubscribe()
-        self._timer.cancel()
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
         if self._own_watch is not None:
             self._own_watch.close()
 
@@ -312,36 +362,50 @@ class Holding:
         for callback in self._callbacks:
             self._house.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
 
-    def _emit(self, event: str, *, reason: str | None = None, seconds: float | None = None) -> None:
+    def _emit(
+        self,
+        event: str,
+        *,
+        reason: str | None = None,
+        seconds: float | None = None,
+        behind: str | None = None,
+        ending: Ending | None = None,
+    ) -> None:
         self._house.hub.emit(
             event,
-            resource=self.resource,
-            owner=self.owner,
+            resource=self._entry.resource,
+            owner=self._entry.owner,
             lease_id=self._lease.id,
-            token=self.token,
+            token=self._token,
             ttl=self._lease.ttl,
             reason=reason,
             seconds=seconds,
+            ticket=self.id,
+            behind=behind,
+            ending=None if ending is None else ending.value,
         )
 
     # My own ticket is watched once the hold has lasted a moment: an administrator may remove it, and
     # short holds should not pay for a watch they outrun.
 
     def _watch_own_ticket(self) -> None:
+        self._timer = None
         if self._ended is not None:
             return
+        seen = Line(self.resource, (), self._seen_at)
         try:
-            signal = self._lease.wait_change(self._line, (self._ticket,), amendments=False)
+            signal = self._lease.wait_change(seen, (self._ticket,), amendments=False)
         except StoreError:  # no thread for it just now; until then the lease's deadline is what ends the belief
             self._timer = self._house.clock.schedule(self._house.clock.now() + RETRY_PAUSE_MAX, self._watch_own_ticket)
             return
         self._own_watch = signal
-        signal.add_callback(lambda: self._look_soon(signal))
+        signal.add_callback(self._look_soon)
         if self._ended is not None:
             signal.close()
 
-    def _look_soon(self, signal: Signal) -> None:
-        if self._ended is None:
+    def _look_soon(self) -> None:
+        signal = self._own_watch
+        if self._ended is None and signal is not None:
             try:
                 self._house.chores.submit(lambda: self._look_at_own_ticket(signal))
             except ClientClosed:
@@ -363,13 +427,14 @@ class Holding:
         except LeaseLost:
             return  # told through the lease
         if line.find(self.id) is None:
-            self._finish(HoldState.LOST, "its ticket was removed from the store, by an administrator or with its lease")
+            why = "its ticket was removed from the store, by an administrator or with its lease"
+            self._finish(HoldState.LOST, why, Ending.REMOVED, self._who_forced_it)
             return
-        self._line = line
+        self._seen_at = line.revision
         self._watch_own_ticket()
 
 
-def _held_together(turn: Turn, entry: Entry) -> tuple[str, ...]:
+def held_together(turn: Turn, entry: Entry) -> tuple[str, ...]:
     """Of a shared hold: its own id and, since a line admits in order, those ahead of it at its admission."""
     if entry.mode is Mode.EXCLUSIVE:
         return ()

@@ -16,14 +16,19 @@ from typing import Protocol, TypeVar
 from holdfast import checks
 from holdfast.backends import open_backend
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, HoldfastError, InvalidOption
+from holdfast.desk import Desk
+from holdfast.entrusting import Entrusting, Entrusts
+from holdfast.errors import ClientClosed, HoldfastError, InvalidOption, StoreRefused
 from holdfast.events import Hub
+from holdfast.fence import line_of
 from holdfast.forks import generation, refuse_child
 from holdfast.helpers import Helpers
 from holdfast.hold import Holding
-from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings, Workers
+from holdfast.journal import Journal
+from holdfast.lease import Backend, Entry, Forwards, Lease, LeaseState, Surroundings, Workers
 from holdfast.limits import CHORES_MAX, LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
 from holdfast.names import encode
+from holdfast.operating import Operable, Operating
 from holdfast.options import Options
 from holdfast.recipes.ask import Ask
 from holdfast.signals import Signal
@@ -56,11 +61,16 @@ class House:
         self._callbacks = helpers("holdfast-callback", 1)
         self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.chores))
         self._born = generation()
-        self._guard = threading.RLock()  # guards _leases
+        self._guard = threading.RLock()  # guards _leases and _own_lease
+        self._own_lease: Lease | None = None
         self._leases: dict[tuple[float, float], Lease] = {}  # by TTL and lock delay
         self._closing = Signal()
         self._closed = Signal()
         self._closer: int | None = None
+        self.desk = Desk(self.operating, clock, options.timeout, options.owner)
+        self._journal: Journal | None = None
+        if options.journal:
+            self._journal = Journal(self._operating, clock, self.chores, options.timeout)
 
     @property
     def closing(self) -> Signal:
@@ -73,7 +83,13 @@ class House:
 
     @property
     def incarnation(self) -> int:
-        return self.options.incarnation
+        return self._backend.incarnation if isinstance(self._backend, Forwards) else self.options.incarnation
+
+    def line_name(self, resource: str) -> str:
+        """The whole name of a line in which somebody of this house stands, as its fence has it."""
+        if isinstance(self._backend, Forwards):
+            return self._backend.line_name(resource)
+        return line_of(self.namespace, resource)
 
     @property
     def store(self) -> str:
@@ -98,6 +114,37 @@ class House:
             if lease is None or lease.state in (LeaseState.LOST, LeaseState.CLOSED):
                 lease = self._leases[ttl, lock_delay] = self._backend.open(ttl, lock_delay)
             return lease
+
+    def operating(self) -> Operating:
+        """What operators need of the store. Raises StoreRefused where the backend has nothing of it."""
+        refuse_child(self._born, "the client")
+        if self._closing.is_set():
+            raise ClientClosed(f"the client of {self.store} is closed; connect again")
+        return self._operating()
+
+    def _operating(self) -> Operating:
+        """Over a lease of the house's own, that holds nothing: looking must not cost anybody a hold, and what is to be
+        written down of the holds that end with the client is written after their leases were closed."""
+        with self._guard:
+            lease = self._own_lease
+            if lease is None or lease.state is LeaseState.LOST:
+                lease = self._own_lease = self._backend.open(self.options.ttl, 0.0)
+        if not isinstance(lease, Operable):
+            raise StoreRefused(f"the backend of {self.store} has nothing for operators: its leases lack `operating`")
+        return lease.operating
+
+    def lend(self, ttl: float, lock_delay: float) -> Lease:
+        """A lease for somebody behind this client, who says when it ends. What is not closed by then is left to the
+        store when the client closes: it must not end before those who believe in it have stopped."""
+        refuse_child(self._born, "the client")
+        if self._closing.is_set():
+            raise ClientClosed(f"the client of {self.store} is closed; connect again")
+        return self._backend.open(ttl, lock_delay)
+
+    def entrusting(self) -> Entrusting | None:
+        """Holds that others renew; None where the store can't have such."""
+        refuse_child(self._born, "the client")
+        return self._backend.entrusting if isinstance(self._backend, Entrusts) else None
 
     def patience(self, timeout: float | None, *, waits: bool = True) -> Patience:
         """The caller's time-out, turned into a deadline once."""
@@ -132,10 +179,13 @@ class House:
         if turn is None:
             return None
         try:
-            return make(turn, entry, lease, self)
+            hold = make(turn, entry, lease, self)
+            if self._journal is not None:
+                self._journal.follow(hold)
         except BaseException:  # interrupted just here: nobody would ever release it
             lease.abandon(entry)
             raise
+        return hold
 
     def deliver(self, call: Callable[[], None]) -> None:
         """Run a user's callback on a thread of its own: it may block, and may call us back."""
@@ -149,6 +199,7 @@ class House:
         refuse_child(self._born, "the client")
         with self._guard:
             leases = list(self._leases.values())
+        journal = {} if self._journal is None else {"journal": self._journal.statistics()}
         return {
             "store": self.store,
             "leases": [
@@ -157,6 +208,7 @@ class House:
             ],
             "events": dict(self.hub.counts),
             "backend": self._backend.statistics(),
+            **journal,
         }
 
     def close(self) -> None:
@@ -187,8 +239,19 @@ class House:
             rest.callback(self.chores.close, self.request_seconds)
             rest.callback(self._closed.set)
             rest.callback(self._backend.close)
+            rest.callback(self._close_own, until)
             for lease in leases:
                 rest.callback(self._close_lease, lease, until)
+            if isinstance(self._backend, Entrusts):
+                rest.callback(self._backend.entrusting.close, until)
+
+    def _close_own(self, until: float) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.close(until)
+        finally:
+            if self._own_lease is not None:
+                self._close_lease(self._own_lease, until)
 
     def _close_lease(self, lease: Lease, until: float) -> None:
         try:

@@ -21,7 +21,7 @@ Liveness
  9. First come, first served.
 10. Nothing grows with the number of waiters but the line itself.
 11. A watch that ends without an event is a reason to look, never a success.
-12. After the last ticket nothing is left in the store.
+12. After the last ticket nothing is left in the store; but notes that were asked for, see operating.py.
 Life in a process
 13. Two threads, tasks or objects exclude each other like two processes.
 14. A forked child holds nothing.
@@ -36,7 +36,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.clock import Clock
 from holdfast.events import Hub
@@ -81,9 +81,8 @@ class Entry:
     id: str = field(default_factory=lambda: secrets.token_hex(10))
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """One place in a line, alive only as long as its lease.
+class Ticket(NamedTuple):
+    """One place in a line, alive only as long as its lease. A named tuple, as Line is: they are made at every look.
 
     Order in `Line.tickets` is the store's order. `token` and `owner` are None where seeing the line
     did not tell them (ZooKeeper lists names only) or where the ticket is foreign; my own ticket
@@ -107,8 +106,7 @@ class Ticket:
     """Another one after every amendment, where the store told it. Compared for equality only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """The tickets of one resource at one moment, in the store's own order.
 
     With `Reach.PREDECESSOR` only the asker's ticket and the one before it need be present.
@@ -288,8 +286,24 @@ class Backend(Protocol):
         """Give back sockets and threads. Leases are closed before."""
 
 
+@runtime_checkable
+class Forwards(Protocol):
+    """A backend that asks somebody who has the store. Fences name lines as that one does: both may have holders."""
+
+    def line_name(self, resource: str) -> str:
+        """The whole name of the line, as a fence has it. Known once a lease was granted."""
+
+    @property
+    def incarnation(self) -> int:
+        """The other's, see fence.py. Known then, too."""
+
+
 class Workers(Protocol):
     """Background threads, bounded."""
+
+    @property
+    def crowded(self) -> bool:
+        """May what was submitted last have to wait until others are done?"""
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         """Run `work` soon. Raises ClientClosed after the client was closed."""

@@ -46,6 +46,14 @@ OWN_WATCH_AFTER: Final = 0.25
 LEASES_MAX: Final = 16
 """Leases of one client: one per TTL asked for. On ZooKeeper each is a session of its own."""
 
+SPARE_LEASES_PER_TTL_MAX: Final = 16
+SPARE_LEASES_MAX: Final = 64
+"""Leases without a ticket that are kept to be used again, for holds that have one of their own."""
+RENEWALS_AT_ONCE_MAX: Final = 64
+"""Leases that are renewed in one exchange."""
+ENTRUSTED_KNOWN_MAX: Final = 10_000
+"""Entrusted holds of which a client remembers what it knows; of the others it asks the store."""
+
 WORKERS_MAX: Final = 4
 """Threads that carry out asyncio's requests, per client."""
 
@@ -57,3 +65,29 @@ CONNECTIONS_MAX: Final = 16
 
 RETRY_PAUSE_FIRST: Final = 0.02
 RETRY_PAUSE_MAX: Final = 0.5
+
+REASON_BYTES_MAX: Final = 1024
+"""Of the reason that an operator gives for a force release."""
+AUDIT_PER_LINE_MAX: Final = 100
+AUDIT_MAX: Final = 1000
+"""Audit records that are kept: the newest of each line, and of all lines together."""
+JOURNAL_PER_LINE_MAX: Final = 50
+JOURNAL_MAX: Final = 10_000
+"""Journal entries that are kept; for a moment there may be a quarter more of a line's."""
+JOURNAL_WAITING_MAX: Final = 1024
+"""Journal entries of one client that wait to be written; more are dropped, and counted."""
+JOURNAL_PAUSE: Final = 0.25
+JOURNAL_PAUSE_MAX: Final = 5.0
+"""For how long entries are collected, or are kept back from a store that does not take them."""
+JOURNAL_CLOSE_SECONDS: Final = 1.0
+"""For how long closing a client waits for its last entries to be written."""
+NOTES_AT_ONCE_MAX: Final = 32
+"""In one request. etcd takes 128 operations in a transaction, and each line's count is one."""
+PAGE_KEYS: Final = 500
+"""How much of a long listing is asked for at once."""
+REQUESTS_AT_ONCE_MAX: Final = 64
+"""Requests of one listing, or of one closing, that are on their way to ZooKeeper together."""
+TIMES_LEFT_MAX: Final = 64
+"""Leases whose time is asked for when one line is shown: those nearest to its front."""
+SNAPSHOT_PAUSE: Final = 0.2
+"""At least this long between two snapshots of a watch, however much happens."""

@@ -1,12 +1,15 @@
 """How to reach a store: one URL, or the same as keyword arguments, or HOLDFAST_URL.
 
     etcd://user:password@10.0.0.1:2379,10.0.0.2:2379/billing?ttl=15&timeout=5&ca=/etc/ca.pem
+    etcd+grpc://10.0.0.1:2379/billing                      (needs holdfast[grpc])
     zookeeper://10.0.0.1,10.0.0.2/billing?tick=2
+    https://me:token@locks.example.com/billing             (`holdfast serve`, which has the store)
     memory://anything/billing
 
-The path is the namespace. Options: `ttl`, `timeout`, `owner`, `tls`, `ca`, `cert`, `key`, `tick` for
-ZooKeeper, and `incarnation` (see fence.py). A keyword argument wins over the same option in the URL. The
-password is never shown. Other packages bring other schemes: see schemes.py.
+The path is the namespace; of a service, what all names begin with there. Options: `ttl`, `timeout`, `owner`, `tls`,
+`ca`, `cert`, `key`, `tick` for ZooKeeper, `incarnation` (see fence.py), and `journal` (see journal.py). A keyword
+argument wins over the same option in the URL. The password is never shown. Other packages bring other schemes: see
+schemes.py.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from holdfast.names import checked_owner, namespace_path
 
 ENVIRONMENT_VARIABLE: Final = "HOLDFAST_URL"
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::(\d{1,5}))?\Z")
-_HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, zookeeper://… or memory://NAME"
+_SERVICES: Final = ("http", "https")
+_HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, etcd+grpc://…, zookeeper://…, https://… or memory://NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Options:
     tick: float | None = None
     incarnation: int = 0
     """Raised by the operator when the store was restored or replaced: its tokens may repeat."""
+    journal: bool = False
+    """Holds are written down in the store, see journal.py."""
 
     @property
     def display(self) -> str:
@@ -143,11 +149,11 @@ def _checked(raw: dict[str, object]) -> Options:
     return Options(
         scheme=scheme,
         endpoints=endpoints,
-        namespace=namespace_path(_text(raw, "namespace") or ""),
+        namespace=_namespace(scheme, _text(raw, "namespace") or ""),
         owner=checked_owner(_text(raw, "owner")),
         ttl=checks.ttl(_number(raw.get("ttl", TTL_DEFAULT), "ttl")),
         timeout=checks.seconds(_number(raw.get("timeout", REQUEST_TIMEOUT_DEFAULT), "timeout"), "timeout", least=0.05),
-        tls=_flag(raw.get("tls", "")) or ca is not None or cert is not None,
+        tls=scheme == "https" or _flag(raw.get("tls", ""), "tls") or ca is not None or cert is not None,
         ca=ca,
         cert=cert,
         key=key,
@@ -155,7 +161,18 @@ def _checked(raw: dict[str, object]) -> Options:
         password=password,
         tick=None if tick is None else checks.seconds(_number(tick, "tick"), "tick", least=0.001),
         incarnation=_incarnation(raw.get("incarnation", 0)),
+        journal=_flag(raw.get("journal", ""), "journal"),
     )
+
+
+def _namespace(scheme: str, given: str) -> str:
+    """In its stored form; for a service the first part of all names, which has none where nothing is given."""
+    if scheme not in _SERVICES:
+        return namespace_path(given)
+    prefix = given.strip("/")
+    if prefix:
+        namespace_path(prefix)  # as well made as any
+    return prefix
 
 
 def _text(raw: Mapping[str, object], name: str) -> str | None:
@@ -179,11 +196,11 @@ def _incarnation(value: object) -> int:
     return checks.count(number, "incarnation", least=0, most=INCARNATION_MAX)
 
 
-def _flag(value: object) -> bool:
+def _flag(value: object, name: str) -> bool:
     if isinstance(value, bool):
         return value
     if value in ("1", "true", "yes"):
         return True
     if value in ("", "0", "false", "no"):
         return False
-    raise InvalidOption(f"tls must be true or false, not {value!r}")
+    raise InvalidOption(f"{name} must be true or false, not {value!r}")

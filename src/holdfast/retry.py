@@ -21,14 +21,27 @@ def persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outco
     """What `attempt` returns, tried again after each StoreUnavailable until `until`, with growing pauses."""
     try:
         return attempt()
-    except StoreUnavailable:
+    except StoreUnavailable as error:
         if clock.now() >= until:
             raise
-    return _persist(attempt, until, clock)
+        why = error
+    return _persist(attempt, why, until, clock)
 
 
-def _persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outcome:
+def _persist(attempt: Callable[[], Outcome], why: StoreUnavailable, until: float, clock: Clock) -> Outcome:
     import tenacity  # not before it is needed: it would be half of holdfast's import time
+
+    def again() -> Outcome:
+        nonlocal why
+        if clock.now() >= until:  # the pause took longer than it should: a try without time would only say so
+            raise why
+        try:
+            return attempt()
+        except StoreUnavailable as error:
+            if clock.now() >= until:
+                raise why from error  # cut short, which would hide why the tries before it failed
+            why = error
+            raise
 
     def pause(seconds: float) -> None:
         clock.wait(Signal(), min(until, clock.now() + seconds))
@@ -41,4 +54,4 @@ def _persist(attempt: Callable[[], Outcome], until: float, clock: Clock) -> Outc
         sleep=pause,
         reraise=True,
     )
-    return policy(attempt)  # at once: another endpoint, or a connection that is not stale, may do it
+    return policy(again)  # at once: another endpoint, or a connection that is not stale, may do it

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "holdfast.backends"
-BUILT_IN: Final = {"etcd": 2379, "zookeeper": 2181, "memory": 0}
+BUILT_IN: Final = {"etcd": 2379, "etcd+grpc": 2379, "zookeeper": 2181, "memory": 0, "http": 80, "https": 443}
 """Our own schemes, and their ports where a URL names none."""
 
 Opener: TypeAlias = Callable[[Any, Any], Any]  # Any: the words of upper layers; see holdfast.backends.Opener

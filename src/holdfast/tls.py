@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from typing import Final
 
 from holdfast.errors import TLSFailed
 from holdfast.options import Options
 
-_PROBE_SECONDS: Final = 0.4
+PROBE_SECONDS: Final = 0.4
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
@@ -23,17 +24,17 @@ def tls_context(options: Options) -> ssl.SSLContext:
     return context
 
 
-def speaks_tls(endpoint: tuple[str, int]) -> bool:
-    """Would the server shake hands? Asked only to explain why a plain connection failed."""
-    context = ssl.create_default_context()
+def speaks_tls(endpoint: tuple[str, int], seconds: float = PROBE_SECONDS) -> bool:
+    """Would the server shake hands, within `seconds`? Asked only to explain why a plain connection failed."""
+    until = time.monotonic() + seconds
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not the default one: loading all authorities takes long
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is sent over it
     try:
-        with (
-            socket.create_connection(endpoint, _PROBE_SECONDS) as plain,
-            context.wrap_socket(plain) as wrapped,
-        ):
-            return wrapped.version() is not None
+        with socket.create_connection(endpoint, seconds) as plain:
+            plain.settimeout(max(0.001, until - time.monotonic()))
+            with context.wrap_socket(plain) as wrapped:
+                return wrapped.version() is not None
     except ssl.SSLError as error:
         # a server that asks for a client certificate got as far as TLS
         return "CERTIFICATE" in str(error).upper() or "HANDSHAKE_FAILURE" in str(error).upper()

@@ -11,13 +11,14 @@ process are a thousand small generators, not a thousand threads.
 
 Every way out that is not the ticket withdraws it: at once where the store answers, through the
 lease's reaper where it does not or where the wait was cut short.
+
+Its values are named tuples, because every turn makes a handful: frozen dataclasses take twice as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import AcquireTimeout, ClientClosed, HoldfastError, LeaseLost, LineMismatch, StoreUnavailable
@@ -27,8 +28,7 @@ from holdfast.limits import LEAVE_GRACE
 from holdfast.signals import Signal
 
 
-@dataclass(frozen=True, slots=True)
-class Blockers:
+class Blockers(NamedTuple):
     """The tickets whose change may admit me; empty when it is my turn."""
 
     tickets: tuple[Ticket, ...] = ()
@@ -57,72 +57,62 @@ class Rule(Protocol):
 # The steps. A driver carries each out; `perform` in drivers.py says how.
 
 
-@dataclass(frozen=True, slots=True)
-class Enter:
+class Enter(NamedTuple):
     lease: Lease
     entry: Entry
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     lease: Lease
     ticket: Ticket
     reach: Reach
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(NamedTuple):
     lease: Lease
     resource: str
     until: float
     front: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(NamedTuple):
     signal: Signal
     until: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Amend:
+class Amend(NamedTuple):
     lease: Lease
     ticket: Ticket
     value: str
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(NamedTuple):
     lease: Lease
     ticket: Ticket
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(NamedTuple):
     lease: Lease
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(NamedTuple):
     lease: Lease
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     lease: Lease
     ticket: Ticket
     keys: tuple[str, ...]
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     lease: Lease
     ticket: Ticket
     compares: tuple[Compare, ...]
@@ -130,21 +120,26 @@ class Commit:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(NamedTuple):
     lease: Lease
     ticket: Ticket
     until: float
 
 
-Step: TypeAlias = Enter | Look | Survey | Await | Amend | Leave | Renew | Abandon | Read | Commit | Touch
+class Operate(NamedTuple):
+    """A verb for operators, see operating.py; `ask` gets `until`."""
+
+    ask: Callable[[float], Any]  # Any: each verb has its own outcome
+    until: float
+
+
+Step: TypeAlias = Enter | Look | Survey | Await | Amend | Leave | Renew | Abandon | Read | Commit | Touch | Operate
 Outcome = TypeVar("Outcome")
 # What a driver sends back depends on the step; each `yield` below states the type it expects.
 Steps: TypeAlias = Generator[Step, Any, Outcome]
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(NamedTuple):
     """How long a call may take. Absolute: it travels through all steps and retries unchanged."""
 
     until: float | None
@@ -162,13 +157,14 @@ class NeverEntered(LeaseLost):
     """The lease had ended before the ticket stood in the line: a new lease may try at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What came of it: my ticket and the line in which its turn had come."""
 
     ticket: Ticket
     line: Line
     waited_seconds: float
+    behind: str | None = None
+    """The id of the ticket it was behind last; None where its turn had come at once."""
 
 
 def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock: Clock, hub: Hub) -> Steps[Turn | None]:
@@ -178,39 +174,67 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
     """
     started = clock.now()
     me: Ticket | None = None
+    behind: str | None = None
     try:
         line = yield from _enter(lease, entry, patience.request_until(started))
         me = _mine(line, entry, lease)
         hub.emit(
-            "entered", resource=entry.resource, owner=entry.owner, lease_id=lease.id, token=me.token, ttl=lease.ttl
+            "entered",
+            resource=entry.resource,
+            owner=entry.owner,
+            lease_id=lease.id,
+            token=me.token,
+            ttl=lease.ttl,
+            ticket=entry.id,
         )
         waited = line.revision != me.token  # or others may have seen me wait, before this line was read
         while blockers := rule.blockers(line, me):
+            behind = blockers.tickets[-1].id
             if not patience.waits:
                 yield from _withdraw(lease, entry, me, clock)
+                _tell_end("busy", entry, clock.now() - started, hub, behind)
                 return None
             waited = True
+            too_late = AcquireTimeout(_out_of_time(blockers, line, entry))
             if patience.until is not None and clock.now() >= patience.until:
-                raise AcquireTimeout(_out_of_time(blockers, line, entry))
-            yield from _wait_for(blockers, line, entry, lease, patience)
+                raise too_late
+            signal = lease.wait_change(line, blockers.tickets, amendments=blockers.amendments)
+            del line, blockers  # or each of a thousand waiters would keep a thousand tickets
+            yield from _wait_for(signal, too_late, entry, lease, patience)
             line = yield from _look_again(me, rule, entry, lease, patience, clock)
             me = _mine(line, entry, lease)
         if waited and rule.announces:
             yield from _announce(lease, entry, me, patience.request_until(clock.now()))
-        _refuse_dead(lease, entry)
-        return Turn(me, line, clock.now() - started)
+            _refuse_dead(lease, entry)
+        return Turn(me, line, clock.now() - started, behind)
     except (AcquireTimeout, LineMismatch) as error:
         yield from _withdraw(lease, entry, me, clock)
         event = "timed_out" if isinstance(error, AcquireTimeout) else "abandoned"
-        hub.emit(event, resource=entry.resource, owner=entry.owner, seconds=clock.now() - started)
+        _tell_end(event, entry, clock.now() - started, hub, behind)
         raise
     except GeneratorExit:  # dropped by its driver without a word: nobody carries out a step any more
         lease.abandon(entry)
+        _tell_end("abandoned", entry, clock.now() - started, hub, behind, reason="GeneratorExit")
         raise
     except BaseException as error:  # cancelled, interrupted, lost, unreachable: leave no orphan behind
         yield Abandon(lease, entry)
-        hub.emit("abandoned", resource=entry.resource, owner=entry.owner, reason=type(error).__name__)
+        _tell_end("abandoned", entry, clock.now() - started, hub, behind, reason=type(error).__name__)
         raise
+
+
+def _tell_end(
+    event: str, entry: Entry, seconds: float, hub: Hub, behind: str | None, *, reason: str | None = None
+) -> None:
+    """The wait was in vain."""
+    hub.emit(
+        event,
+        resource=entry.resource,
+        owner=entry.owner,
+        reason=reason,
+        seconds=seconds,
+        ticket=entry.id,
+        behind=behind,
+    )
 
 
 def _enter(lease: Lease, entry: Entry, until: float) -> Steps[Line]:
@@ -221,15 +245,14 @@ def _enter(lease: Lease, entry: Entry, until: float) -> Steps[Line]:
     return line
 
 
-def _wait_for(blockers: Blockers, line: Line, entry: Entry, lease: Lease, patience: Patience) -> Steps[None]:
-    signal = lease.wait_change(line, blockers.tickets, amendments=blockers.amendments)
+def _wait_for(signal: Signal, too_late: AcquireTimeout, entry: Entry, lease: Lease, patience: Patience) -> Steps[None]:
     try:
         woken: bool = yield Await(signal, patience.until)
     finally:
         signal.close()
     _refuse_dead(lease, entry)
     if not woken:
-        raise AcquireTimeout(_out_of_time(blockers, line, entry))
+        raise too_late
 
 
 def _look_again(me: Ticket, rule: Rule, entry: Entry, lease: Lease, patience: Patience, clock: Clock) -> Steps[Line]:
@@ -262,15 +285,17 @@ def _withdraw(lease: Lease, entry: Entry, me: Ticket | None, clock: Clock) -> St
         yield Abandon(lease, entry)
         return
     try:
-        yield Leave(lease, me, clock.now() + LEAVE_GRACE)
+        gone: bool = yield Leave(lease, me, clock.now() + LEAVE_GRACE)
     except HoldfastError:  # why the wait failed matters more than why its end did
-        yield Abandon(lease, entry)
+        gone = False
     except GeneratorExit:
         lease.abandon(entry)
         raise
     except BaseException:
         yield Abandon(lease, entry)
         raise
+    if not gone:  # or removed by somebody: a late `enter` could still bring it back
+        yield Abandon(lease, entry)
 
 
 def _mine(line: Line, entry: Entry, lease: Lease) -> Ticket:
@@ -286,9 +311,10 @@ def _mine(line: Line, entry: Entry, lease: Lease) -> Ticket:
 
 
 def _refuse_dead(lease: Lease, entry: Entry) -> None:
-    if lease.state is LeaseState.CLOSED:
+    state = lease.state
+    if state is LeaseState.CLOSED:
         raise ClientClosed(f"the client was closed while waiting for {entry.resource!r}")
-    if lease.state is LeaseState.LOST:
+    if state is LeaseState.LOST:
         raise LeaseLost(
             f"the lease ended while waiting for {entry.resource!r}: nothing proved it within its {lease.ttl:g} s. "
             "The place in the line is lost; acquire again."

@@ -12,10 +12,12 @@ too: claim first, then read, then write, so that a late write of an older holder
 The strongest guard needs none of these: `hold.store` writes to the store the hold came from, in one transaction that
 commits only while this very ticket stands.
 
+`subscribe(fn)` tells of every stale token that a guard of this process refuses: `holdfast.metrics` counts them.
+
 Nothing here imports SQLAlchemy, redis or httpx before you import the module that needs it.
 """
 
 from holdfast.errors import FenceMismatch, GuardBusy, InvalidFence, StaleToken
-from holdfast.fence import Fence, admit, line_name
+from holdfast.fence import Fence, admit, line_name, subscribe
 
-__all__ = ["Fence", "FenceMismatch", "GuardBusy", "InvalidFence", "StaleToken", "admit", "line_name"]
+__all__ = ["Fence", "FenceMismatch", "GuardBusy", "InvalidFence", "StaleToken", "admit", "line_name", "subscribe"]

@@ -44,8 +44,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from holdfast.errors import InvalidFence, InvalidOption, ServerMissing, StaleToken, StoreRefused
-from holdfast.fence import Fence, admit, stale
+from holdfast.errors import InvalidFence, InvalidOption, ServerMissing, StoreRefused
+from holdfast.fence import Fence, admitted, stale
 
 try:
     import redis.asyncio.client
@@ -346,13 +346,11 @@ class _Call:
         return (len(self.keys), *self.keys, str(self.fence).encode(), *self.args)
 
     def result(self, answer: Any) -> Any:  # Any: what Redis returns
-        admitted, found = answer
-        if not admitted:
+        accepted, found = answer
+        if not accepted:
             seen = _recorded(self.keys[0], found)
-            try:
-                admit(seen, self.fence)
-            except StaleToken:  # said again, less sure: redis-py may have tried before, and does not tell
-                raise stale(seen, self.fence, written=_WRITTEN) from None
+            if admitted(seen, self.fence) is None:  # said less sure: redis-py may have tried before, and does not tell
+                raise stale(seen, self.fence, written=_WRITTEN)
             raise RuntimeError(f"the script in Redis refused {self.fence} after {seen}, and the rule admits it")
         if isinstance(found, RedisError):  # returned by your script: redis-py raises those at the top only
             raise found

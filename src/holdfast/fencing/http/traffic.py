@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast import checks
-from holdfast.errors import StaleToken, StoreRefused
-from holdfast.fence import Fence, admit
+from holdfast.errors import StoreRefused
+from holdfast.fence import Fence, admit, admitted
 from holdfast.limits import LINES_REMEMBERED_MAX
 
 
@@ -83,11 +83,7 @@ class Traffic:
             self._wake()
 
     def _is_stale(self, fence: Fence) -> bool:
-        try:
-            admit(self._seen, fence)
-        except StaleToken:
-            return True
-        return False
+        return admitted(self._seen, fence) is None
 
     def _wake(self) -> None:
         self._changed.set()

@@ -1,0 +1,184 @@
+"""The journal: who held what, for how long, and how it ended; written by the holders' clients that have it on.
+
+What it promises: a hold's client writes an entry in the background after the turn has come, and again when the hold
+has ended; no caller ever waits for it, and no hold depends on it. The newest `JOURNAL_PER_LINE_MAX` entries of a line
+are kept, and about `JOURNAL_MAX` in all.
+
+What it does not: to be complete. What the store does not take is kept for a while, in bounded room, and then dropped
+(`statistics()["journal"]` counts that); clients with the journal off write nothing; a process that is killed writes
+no end. The end is derived by whoever reads (desk.py): an entry without an end whose ticket does not stand any more. For
+who was forced out, ask the audit: that is complete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from holdfast.clock import Clock
+from holdfast.errors import ClientClosed, HoldfastError
+from holdfast.forks import generation
+from holdfast.hold import Holding
+from holdfast.lease import Workers
+from holdfast.limits import (
+    JOURNAL_CLOSE_SECONDS,
+    JOURNAL_MAX,
+    JOURNAL_PAUSE,
+    JOURNAL_PAUSE_MAX,
+    JOURNAL_PER_LINE_MAX,
+    JOURNAL_WAITING_MAX,
+    NOTES_AT_ONCE_MAX,
+)
+from holdfast.locks import take
+from holdfast.operating import Operating, Shelf, wall_time
+from holdfast.reports import Ending, JournalEntry, journal_note, kind_of
+
+_log = logging.getLogger("holdfast")
+_TRIM_AT: Final = JOURNAL_PER_LINE_MAX + JOURNAL_PER_LINE_MAX // 4
+_TRIM_ALL_EVERY: Final = 256
+
+
+class Journal:
+    """The entries of one client that wait to be written, and their writing. Thread-safe."""
+
+    def __init__(
+        self, operating: Callable[[], Operating], clock: Clock, workers: Workers, request_seconds: float
+    ) -> None:
+        self._operating = operating
+        self._clock = clock
+        self._workers = workers
+        self._request_seconds = request_seconds
+        self._born = generation()
+        self._guard = threading.RLock()  # guards everything below; a signal handler may re-enter
+        self._waiting: OrderedDict[tuple[str, int], JournalEntry] = OrderedDict()  # by line and token
+        self._scheduled = False
+        self._pause = JOURNAL_PAUSE
+        self._since_trim = 0
+        self._written = 0
+        self._dropped = 0
+        self._failed = 0
+        self._writing = threading.Lock()  # one batch at a time: of one hold the end is written last
+
+    def follow(self, hold: Holding) -> None:
+        """Write down `hold`, now and when it ends. Returns at once, never raises."""
+        ticket, waited = hold._ticket, hold._waited_seconds
+        kind = kind_of((ticket,))
+        if kind is None:  # not of one ticket
+            return
+        acquired_at = wall_time()
+        entry = JournalEntry(
+            hold.resource, kind, hold.owner, hold.token, hold.value, acquired_at, waited, ticket_id=hold.id
+        )
+        self._add(entry)
+
+        def ended(how: Ending, reason: str, seconds: float) -> None:
+            end = dataclasses.replace(entry, value=hold.value, held=seconds, ended=how, reason=reason)
+            self._add(end)
+
+        hold._on_end(ended)
+
+    def statistics(self) -> dict[str, object]:
+        """Entries written, waiting, and dropped for want of room; tries that failed."""
+        with self._guard:
+            return {
+                "written": self._written,
+                "waiting": len(self._waiting),
+                "dropped": self._dropped,
+                "failed": self._failed,
+            }
+
+    def close(self, until: float) -> None:
+        """Write what is left, for a bounded time; drop the rest."""
+        if self._born != generation():
+            return
+        until = min(until, self._clock.now() + JOURNAL_CLOSE_SECONDS)
+        try:
+            self._write_all(until)
+        except HoldfastError as error:
+            _log.debug("the last entries of the journal were not written: %s", error)
+        with self._guard:
+            self._dropped += len(self._waiting)
+            self._waiting.clear()
+
+    def _add(self, entry: JournalEntry) -> None:
+        if self._born != generation():
+            return
+        key = (entry.resource, entry.token)
+        with self._guard:
+            if key not in self._waiting and len(self._waiting) >= JOURNAL_WAITING_MAX:
+                self._dropped += 1
+                return
+            self._waiting[key] = entry
+            schedule, self._scheduled = not self._scheduled, True
+        if schedule:
+            self._write_later(JOURNAL_PAUSE)
+
+    def _write_later(self, pause: float) -> None:
+        try:
+            self._clock.schedule(self._clock.now() + pause, self._write_soon)
+        except RuntimeError:  # the process may have no more threads: the next entry tries again
+            with self._guard:
+                self._scheduled = False
+
+    def _write_soon(self) -> None:
+        try:
+            self._workers.submit(self._write)
+        except HoldfastError:  # closed: `close` writes what is left; or no thread to be had
+            with self._guard:
+                self._scheduled = False
+
+    def _write(self) -> None:
+        try:
+            self._write_all(self._clock.now() + self._request_seconds)
+        except ClientClosed:
+            return
+        except HoldfastError as error:
+            with self._guard:
+                self._failed += 1
+                pause = self._pause = min(self._pause * 2, JOURNAL_PAUSE_MAX)
+            _log.debug("the journal could not be written, and will be tried again: %s", error)
+            self._write_later(pause)
+            return
+        with self._guard:
+            self._pause = JOURNAL_PAUSE
+            self._scheduled = again = bool(self._waiting)
+        if again:
+            self._write_later(JOURNAL_PAUSE)
+
+    def _write_all(self, until: float) -> None:
+        taken: list[bool] = []
+        try:
+            if not take(self._writing.acquire, until - self._clock.now(), taken):
+                return  # the one that is writing goes on
+            while batch := self._batch():
+                self._write_batch(batch, until)
+        finally:
+            if taken and taken[0]:
+                self._writing.release()
+
+    def _batch(self) -> list[JournalEntry]:
+        with self._guard:
+            return list(islice(self._waiting.values(), NOTES_AT_ONCE_MAX))
+
+    def _write_batch(self, batch: list[JournalEntry], until: float) -> None:
+        operating = self._operating()
+        counts = operating.write([journal_note(entry) for entry in batch], until)
+        with self._guard:
+            self._written += len(batch)
+            self._since_trim += len(batch)
+            for entry in batch:  # unless its end came meanwhile: that waits
+                key = (entry.resource, entry.token)
+                if self._waiting.get(key) is entry:
+                    del self._waiting[key]
+            trim_all = self._since_trim >= _TRIM_ALL_EVERY
+            self._since_trim = 0 if trim_all else self._since_trim
+        for resource, count in counts.items():
+            if count > _TRIM_AT:
+                operating.trim(Shelf.JOURNAL, resource, JOURNAL_PER_LINE_MAX, until)
+        if trim_all:
+            operating.trim_all(Shelf.JOURNAL, JOURNAL_MAX, until)

@@ -1,0 +1,367 @@
+"""The session: lean connections, several endpoints, TLS, user tokens; whatever is spoken over them.
+
+One endpoint is current at a time; whoever finds that it does not answer moves everybody (a stream too) on to
+the next. What is spoken is the dialect's business: JSON over HTTP/1.1, or gRPC.
+
+Every failure leaves here as an error of holdfast's tree. One `ask` is one try: retries are the
+caller's, because only the caller knows what a retry means.
+"""
+
+from __future__ import annotations
+
+import collections
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from holdfast.errors import ClientClosed, StoreError, StoreRefused, StoreUnavailable, TLSFailed
+from holdfast.lease import Surroundings
+from holdfast.limits import CONNECTIONS_MAX
+from holdfast.locks import take
+from holdfast.options import Options
+from holdfast.tls import speaks_tls, tls_context
+
+_IDLE_MAX: Final = 4
+_ATTEMPT_LEAST: Final = 1.0
+"""A try gets at least this long, if there is so much: a slow store is not to be asked ever more hastily."""
+_SHARE_OF_WAITING: Final = 0.25
+
+
+class StaleAuth(Exception):
+    """The store does not accept the user's token (any more): ask for a new one. Never leaves the session."""
+
+
+class Refusal(NamedTuple):
+    """What a server said instead of what was asked for."""
+
+    code: int | None
+    """gRPC's; None where it was not etcd who spoke, or where no gRPC is spoken."""
+    message: str
+    status: int
+    """HTTP's."""
+
+
+class Reply(Protocol):
+    """What came back from an exchange."""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """None where it is what was asked for."""
+
+
+ReplyOf = TypeVar("ReplyOf", bound=Reply)
+ReplyOfIts = TypeVar("ReplyOfIts", bound=Reply, covariant=True)
+
+
+class Connection(Protocol[ReplyOfIts]):
+    """A connection to one endpoint. One exchange at a time."""
+
+    @property
+    def endpoint(self) -> tuple[str, int]: ...
+
+    @property
+    def reusable(self) -> bool:
+        """May there be another exchange? Looked at after each."""
+
+    def still_good(self) -> bool:
+        """Is there no sign that the server has hung up meanwhile? Looked at before the next."""
+
+    def exchange(self, path: str, body: bytes, token: str | None, seconds: float) -> ReplyOfIts:
+        """Send one request and read its answer, within `seconds` in all. Raises OSError."""
+
+    def close(self) -> None: ...
+
+
+class Dialect(Protocol[ReplyOf]):
+    """How one transport speaks."""
+
+    @property
+    def server(self) -> str:
+        """What should answer at the endpoints, for messages."""
+
+    @property
+    def signs_in(self) -> bool:
+        """Does a user get a token first, by `sign_in`?"""
+
+    @property
+    def alpn(self) -> str:
+        """What is to be spoken, as TLS is told."""
+
+    @property
+    def kept_apart(self) -> str:
+        """The path whose requests go over a kept connection of their own; "" for none."""
+
+    def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection[ReplyOf]:
+        """Raises OSError."""
+
+    def dial(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+        """A raw connection. Raises OSError."""
+
+    def sign_in(self, user: str, password: str) -> tuple[str, bytes]:
+        """Path and body of the request for a token."""
+
+    def token(self, reply: ReplyOf) -> str:
+        """What that was answered with; "" where it was not."""
+
+    def refused(self, where: str, user: str | None, refusal: Refusal) -> Exception:
+        """What a refusal means. StaleAuth: a new token is needed; StoreUnavailable: another endpoint may do it."""
+
+
+class Session(Generic[ReplyOf]):
+    """Connections to one cluster. Thread-safe."""
+
+    def __init__(self, options: Options, around: Surroundings, dialect: Dialect[ReplyOf]) -> None:
+        self._options = options
+        self._around = around
+        self._dialect = dialect
+        self._tls = tls_context(options) if options.tls else None
+        if self._tls is not None:
+            self._tls.set_alpn_protocols([dialect.alpn])
+        self._guard = threading.RLock()  # guards _current, generation, _failing, _idle, _apart, _token and _closed
+        self._current = 0
+        self.generation = 0
+        self._failing: set[tuple[str, int]] = set()
+        self._tls_failed: set[tuple[str, int]] = set()  # since anybody last answered
+        self._idle: collections.deque[Connection[ReplyOf]] = collections.deque()
+        self._apart: collections.deque[Connection[ReplyOf]] = collections.deque()
+        # One `None` per connection that may be in use. Not a semaphore: its lock is not re-entrant, and a signal
+        # handler may ask the store while the main thread is about to.
+        self._slots: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(CONNECTIONS_MAX):
+            self._slots.put(None)
+        self._kept_apart = threading.RLock()  # held while an exchange goes over the connection that is kept apart
+        self._token: str | None = None
+        self._signing_in = threading.RLock()  # held while a token is asked for
+        self._closed = False
+        self._answered = False
+        self.on_move: Callable[[], None] = lambda: None
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The current endpoint."""
+        return self._options.endpoints[self._current]
+
+    @property
+    def needs_user(self) -> bool:
+        return self._options.user is not None and self._dialect.signs_in
+
+    def ask(self, path: str, body: bytes, until: float) -> ReplyOf:
+        """One try, one answer; signed in where there is a user. Raises StoreError, and what `refused` gives."""
+        if not self.needs_user:
+            return self._exchange(path, body, until, None)
+        token = self.token(until)
+        try:
+            return self._exchange(path, body, until, token)
+        except StaleAuth:
+            self.forget_token(token)
+        try:
+            return self._exchange(path, body, until, self.token(until))
+        except StaleAuth as error:
+            raise StoreUnavailable(f"{self._options.display} refuses a fresh token: {error}") from error
+
+    def token(self, until: float) -> str:
+        """The user's token; asked for where there is none, by one thread at a time."""
+        token = self._token
+        if token is not None:
+            return token
+        # A sign-in takes a server the better part of 0.1 s of a processor: all threads at once would keep it so busy
+        # that none is answered in time.
+        taken: list[bool] = []
+        try:
+            if not take(self._signing_in.acquire, until - self._around.clock.now(), taken):
+                raise StoreUnavailable(f"{self._options.display} did not answer another thread's sign-in in time")
+            return self._token or self._sign_in(until)
+        finally:
+            if taken and taken[0]:
+                self._signing_in.release()
+
+    def _sign_in(self, until: float) -> str:
+        path, body = self._dialect.sign_in(self._options.user or "", self._options.password or "")
+        token = self._dialect.token(self._exchange(path, body, until, None))
+        if not token:
+            raise StoreRefused(f"{self._options.display} answered a sign-in without a token")
+        self._token = token
+        return token
+
+    def forget_token(self, refused: str) -> None:
+        """The store does not accept it any more. A newer one stays."""
+        if self._token == refused:
+            self._token = None
+
+    def has_another_token(self, than: str | None) -> bool:
+        """Is what a stream was opened with no longer the user's token?"""
+        return self.needs_user and self._token != than
+
+    def move_on(self, endpoint: tuple[str, int], why: str) -> None:
+        """`endpoint` does not answer: make the next one current, once for all who found out."""
+        with self._guard:
+            if self.endpoint != endpoint:
+                return
+            known = endpoint in self._failing
+            self._failing.add(endpoint)
+            self._current = (self._current + 1) % len(self._options.endpoints)
+            self.generation += 1
+            stale = self._take_all()
+        for connection in stale:
+            connection.close()
+        if not known:  # told once, not at every try
+            self._around.hub.emit("endpoint_failed", reason=f"{endpoint[0]}:{endpoint[1]}: {why}")
+        self.on_move()
+
+    def dial(self, timeout: float) -> tuple[socket.socket, tuple[str, int]]:
+        """A raw connection to the current endpoint, for the watch. Raises StoreError."""
+        endpoint = self.endpoint
+        try:
+            return self._dialect.dial(endpoint, self._tls, timeout), endpoint
+        except OSError as error:
+            raise self.failed(endpoint, error) from error
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            idle = self._take_all()
+        for connection in idle:
+            connection.close()
+
+    def _take_all(self) -> list[Connection[ReplyOf]]:
+        """The idle connections, out of the pool. Guard held."""
+        taken = [*self._idle, *self._apart]
+        self._idle, self._apart = collections.deque(), collections.deque()
+        return taken
+
+    def _exchange(self, path: str, body: bytes, until: float, token: str | None) -> ReplyOf:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        endpoint = self.endpoint
+        taken: list[None] = []
+        try:
+            self._take_slot(taken, until)
+            reply = self._on_some_connection(path, body, token, until)
+        finally:
+            for slot in taken:
+                self._slots.put(slot)
+        refusal = reply.refusal
+        if refusal is not None:
+            raise self._refused(refusal, endpoint)
+        self._answered = True
+        self._failing.discard(endpoint)
+        self._tls_failed.clear()
+        return reply
+
+    def _take_slot(self, taken: list[None], until: float) -> None:
+        try:
+            # In one call, as locks.py says: no interrupt comes between taking it and knowing that.
+            taken.extend(map(self._slots.get, (True,), (self._attempt_seconds(until),)))
+        except queue.Empty:
+            raise StoreUnavailable(
+                f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
+            ) from None
+
+    def _attempt_seconds(self, until: float) -> float:
+        """This try's share of the time left: where it can be had, enough remains to try elsewhere."""
+        left = until - self._around.clock.now()
+        if left <= 0:
+            raise StoreUnavailable(f"the deadline had passed before {self._options.display} was asked")
+        return max(left / (len(self._options.endpoints) + 1), min(left, _ATTEMPT_LEAST))
+
+    def _on_some_connection(self, path: str, body: bytes, token: str | None, until: float) -> ReplyOf:
+        endpoint, fresh, alone = self.endpoint, False, list[bool]()
+        try:
+            if path == self._dialect.kept_apart:
+                # Whoever has waited for a share of its time goes over another one: an answer that does not come must
+                # keep nobody else from renewing.
+                take(self._kept_apart.acquire, self._attempt_seconds(until) * _SHARE_OF_WAITING, alone)
+            connection = self._idle_one(path)
+            if connection is None:
+                fresh = True
+                connection = self._dialect.connect(endpoint, self._tls, self._attempt_seconds(until))
+            else:
+                endpoint = connection.endpoint
+            return self._on(connection, path, body, token, until)
+        except OSError as error:
+            if fresh or isinstance(error, TimeoutError):
+                raise self.failed(endpoint, error) from error
+            # An idle connection breaks when the server has closed it meanwhile. That says nothing about the
+            # endpoint; but the request may have arrived, so whether to send it again is not decided here.
+            raise StoreUnavailable(f"an idle connection to {endpoint[0]}:{endpoint[1]} had been closed") from error
+        finally:
+            if alone and alone[0]:
+                self._kept_apart.release()
+
+    def _idle_one(self, path: str) -> Connection[ReplyOf] | None:
+        pool = self._apart if path == self._dialect.kept_apart else self._idle
+        while True:
+            try:
+                connection = pool.pop()
+            except IndexError:
+                return None
+            try:
+                if connection.still_good():
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
+            connection.close()
+
+    def _on(self, connection: Connection[ReplyOf], path: str, body: bytes, token: str | None, until: float) -> ReplyOf:
+        try:
+            answer = connection.exchange(path, body, token, self._attempt_seconds(until))
+        except BaseException:  # cut short anywhere, the connection holds half an answer: nobody may reuse it
+            connection.close()
+            raise
+        self._give_back(connection, path)
+        return answer
+
+    def _give_back(self, connection: Connection[ReplyOf], path: str) -> None:
+        with self._guard:
+            current = connection.endpoint == self.endpoint and connection.reusable
+            pool, most = (self._apart, 1) if path == self._dialect.kept_apart else (self._idle, _IDLE_MAX)
+            if current and not self._closed and len(pool) < most:
+                pool.append(connection)
+                return
+        connection.close()
+
+    def failed(self, endpoint: tuple[str, int], error: Exception) -> StoreError:
+        """What a failure below HTTP means, in the house's words."""
+        where = f"{endpoint[0]}:{endpoint[1]}"
+        cause = next((e for e in _chain(error) if isinstance(e, ssl.SSLError)), None)
+        self.move_on(endpoint, _reason(error))
+        if cause is not None and not isinstance(cause, TimeoutError):
+            self._tls_failed.add(endpoint)
+            if self._tls_failed >= set(self._options.endpoints):  # nowhere to go: it is not one server's fault
+                return TLSFailed(
+                    f"the TLS handshake with {where} failed: {_reason(cause)}. Check `tls`, `ca`, `cert` and `key`, "
+                    "and that this port speaks TLS."
+                )
+        if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and speaks_tls(endpoint):
+            return TLSFailed(f"{where} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
+        return StoreUnavailable(
+            f"{where} did not answer: {_reason(error)}. Tried as part of {self._options.display}; is "
+            f"{self._dialect.server} running and reachable there?"
+        )
+
+    def _refused(self, refusal: Refusal, endpoint: tuple[str, int]) -> Exception:
+        error = self._dialect.refused(self._options.display, self._options.user, refusal)
+        if isinstance(error, StoreUnavailable):
+            self.move_on(endpoint, refusal.message)
+        return error
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and what it came from; urllib3 and http.client wrap."""
+    found: list[BaseException] = []
+    step: BaseException | None = error
+    while step is not None and step not in found:
+        found.append(step)
+        found += [a for a in step.args if isinstance(a, BaseException)]
+        step = step.__cause__ or step.__context__
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return str(error) or type(error).__name__
