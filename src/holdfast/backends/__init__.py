@@ -31,7 +31,7 @@ def register(scheme: str, opener: Opener) -> None:
 def open_backend(options: Options, around: Surroundings) -> Backend:
     """The backend of `options.scheme`. Connects to nothing yet."""
     match options.scheme:
-        case "etcd":
+        case "etcd" | "etcd+grpc":
             from holdfast.backends.etcd import EtcdBackend
 
             return EtcdBackend(options, around)
@@ -39,6 +39,10 @@ def open_backend(options: Options, around: Surroundings) -> Backend:
             from holdfast.backends.zookeeper import ZooKeeperBackend
 
             return ZooKeeperBackend(options, around)
+        case "http" | "https":
+            from holdfast.backends.service import ServiceBackend
+
+            return ServiceBackend(options, around)
         case "memory":
             from holdfast.backends.memory import MemoryBackend
 

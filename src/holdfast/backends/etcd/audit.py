@@ -9,13 +9,13 @@ ticket is not among mine is deleted. An orphan blocks its line no longer than a 
 
 from __future__ import annotations
 
-import base64
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
-from holdfast.backends.etcd.session import LeaseGone
+from holdfast.backends.etcd.places import Places
 from holdfast.backends.etcd.wire import Wire
+from holdfast.backends.etcd.words import LeaseGone
 from holdfast.errors import ClientClosed, HoldfastError
 from holdfast.forks import generation
 from holdfast.lease import LeaseState, Surroundings
@@ -28,11 +28,9 @@ _GROWS_BY: Final = 3
 class Audit:
     """Looks after the keys of one lease. Costs nothing until there is a doubt."""
 
-    def __init__(
-        self, wire: Wire, standing: Collection[str], state: Callable[[], LeaseState], around: Surroundings
-    ) -> None:
+    def __init__(self, wire: Wire, places: Places, state: Callable[[], LeaseState], around: Surroundings) -> None:
         self._wire = wire
-        self._standing = standing
+        self._places = places
         self._state = state
         self._around = around
         self._born = generation()
@@ -68,19 +66,19 @@ class Audit:
     def _look(self, ttl: float) -> None:
         until = self._around.clock.now() + REQUEST_TIMEOUT_DEFAULT
         try:
-            told = self._wire.call("/lease/timetolive", {"ID": str(self._lease), "keys": True}, until)
-            for key in told.get("keys") or ():
-                self._delete_if_unknown(str(key), until)
-        except LeaseGone:
-            return
-        except HoldfastError:
-            pass  # the next look is the retry
+            for key in self._wire.life(self._lease, until, keys=True).keys:
+                self._delete_if_unknown(key, until)
+        except (HoldfastError, LeaseGone):
+            pass  # the next look is the retry. A deposed leader does not know a lease that lives; what is gone ends us
         self._look_later(ttl)
 
-    def _delete_if_unknown(self, key: str, until: float) -> None:
-        """A ticket is among mine from before its key is sent until after the key is gone: another one is nobody's."""
-        name = base64.b64decode(key).rpartition(b"/")[2].decode(errors="replace")
-        lease, _, ticket_id = name.partition("-")
-        if lease == f"{self._lease:x}" and ticket_id not in self._standing:
-            self._wire.call("/kv/deleterange", {"key": key}, until)
+    def _delete_if_unknown(self, key: bytes, until: float) -> None:
+        """A ticket is among mine from before its key is sent until after the key is gone: another one is nobody's.
+
+        The key may have been listed before its ticket left: whoever comes next must not have its ticket there.
+        """
+        lease = f"{self._lease:x}"
+        if not key.rpartition(b"/")[2].startswith(f"{lease}-".encode()) or not self._places.abolish(key):
+            return
+        if self._wire.delete(key, until):
             self._around.hub.emit("reaped", lease_id=lease, reason="a request that was given up was carried out late")

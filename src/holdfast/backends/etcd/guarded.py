@@ -6,39 +6,40 @@ answer was lost is not carried out later.
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
-from holdfast.backends.etcd.codec import KeyValue, b64
-from holdfast.backends.etcd.wire import Answer
+from holdfast.backends.etcd.codec import stored
+from holdfast.backends.etcd.words import (
+    Answer,
+    Condition,
+    CreatedAt,
+    DeleteKey,
+    KeyValue,
+    ModifiedAt,
+    Operation,
+    PutKey,
+    Range,
+    Txn,
+)
 from holdfast.lease import Committed, Compare, Delete, Fate, Put, Record, Ticket
 
 
-def is_still(ticket: Ticket) -> dict[str, str]:
+def is_still(ticket: Ticket) -> CreatedAt:
     """The condition that this very ticket stands."""
-    return {"target": "CREATE", "result": "EQUAL", "key": ticket.key, "create_revision": str(ticket.token)}
+    return CreatedAt(stored(ticket.key), -1 if ticket.token is None else ticket.token)  # -1 holds of no key
 
 
-def reading(ticket: Ticket, keys: Sequence[str]) -> dict[str, Any]:
-    """The request to read `keys` while the ticket stands."""
-    return {"compare": [is_still(ticket)], "success": [{"request_range": {"key": _written(key)}} for key in keys]}
-
-
-def records(answer: Answer, keys: Sequence[str]) -> tuple[Record | None, ...]:
+def records(key_values: Sequence[KeyValue], keys: Sequence[str]) -> tuple[Record | None, ...]:
     """What was read. Not by place: an empty range is told as an empty answer, but a key is told with its value."""
-    found = {kv["key"]: kv for kv in answer.key_values}
-    return tuple(None if (kv := found.get(_written(key))) is None else _record(key, kv) for key in keys)
+    found = {kv.key: kv for kv in key_values}
+    return tuple(
+        None if (kv := found.get(key.encode())) is None else Record(key, kv.value, kv.mod_revision) for key in keys
+    )
 
 
-def committing(ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> dict[str, Any]:
+def committing(ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Txn:
     """The request to write all or nothing while the ticket stands, unamended."""
-    return {
-        "compare": [*_unamended(ticket), *map(_holds, compares)],
-        "success": [_write(write) for write in writes],
-        "failure": [{"request_range": {"key": ticket.key}}],
-    }
+    return Txn((*_unamended(ticket), *map(_holds, compares)), tuple(map(_write, writes)), (Range(stored(ticket.key)),))
 
 
 def committed(answer: Answer, ticket: Ticket, writes: Sequence[Put | Delete]) -> Committed:
@@ -53,70 +54,50 @@ def committed(answer: Answer, ticket: Ticket, writes: Sequence[Put | Delete]) ->
     return Committed(Fate.DIFFERS)
 
 
-def amending(ticket: Ticket, text: str) -> dict[str, Any]:
+def amending(ticket: Ticket, text: bytes) -> Txn:
     """The request to give the ticket another value. Tied to its version: a try that arrives late does nothing."""
-    put = {"key": ticket.key, "value": text, "ignore_lease": True}
-    return {
-        "compare": _unamended(ticket),
-        "success": [{"request_put": put}],
-        "failure": [{"request_range": {"key": ticket.key}}],
-    }
+    key = stored(ticket.key)
+    return Txn(_unamended(ticket), (PutKey(key, text, None),), (Range(key),))
 
 
-def stands_with(answer: Answer, ticket: Ticket, text: str) -> bool:
+def stands_with(answer: Answer, ticket: Ticket, text: bytes) -> bool:
     """Does that very ticket stand, with this value?"""
-    return any(kv.get("value") == text for kv in answer.key_values) and as_it_stands(answer, ticket) is not None
+    return any(kv.value == text for kv in answer.key_values) and as_it_stands(answer, ticket) is not None
 
 
-def touching(ticket: Ticket) -> dict[str, Any]:
+def touching(ticket: Ticket) -> Txn:
     """The request to move the ticket on from its version."""
-    put = {"key": ticket.key, "ignore_value": True, "ignore_lease": True}
-    return {
-        "compare": _unamended(ticket),
-        "success": [{"request_put": put}],
-        "failure": [{"request_range": {"key": ticket.key}}],
-    }
+    key = stored(ticket.key)
+    return Txn(_unamended(ticket), (PutKey(key, None, None),), (Range(key),))
 
 
 def touched(answer: Answer, ticket: Ticket) -> Ticket | None:
     """The ticket as it stands after that."""
-    return dataclasses.replace(ticket, version=answer.revision) if answer.succeeded else as_it_stands(answer, ticket)
+    return ticket._replace(version=answer.revision) if answer.succeeded else as_it_stands(answer, ticket)
 
 
 def as_it_stands(answer: Answer, ticket: Ticket) -> Ticket | None:
     """The ticket with the version it has now; None where another one or none stands at its key."""
+    key = stored(ticket.key)
     for kv in answer.key_values:
-        if kv["key"] == ticket.key and int(kv["create_revision"]) == ticket.token:
-            return dataclasses.replace(ticket, version=int(kv["mod_revision"]))
+        if kv.key == key and kv.create_revision == ticket.token:
+            return ticket._replace(version=kv.mod_revision)
     return None
 
 
-def _unamended(ticket: Ticket) -> list[dict[str, str]]:
+def _unamended(ticket: Ticket) -> tuple[Condition, ...]:
     if ticket.version is None:
-        return [is_still(ticket)]
-    return [is_still(ticket), _at(ticket.key, ticket.version)]
+        return (is_still(ticket),)
+    return is_still(ticket), ModifiedAt(stored(ticket.key), ticket.version)
 
 
-def _holds(compare: Compare) -> dict[str, str]:
-    key = _written(compare.key)
+def _holds(compare: Compare) -> Condition:
     if compare.version == 0:
-        return {"target": "CREATE", "result": "EQUAL", "key": key, "create_revision": "0"}
-    return _at(key, compare.version)
+        return CreatedAt(compare.key.encode(), 0)
+    return ModifiedAt(compare.key.encode(), compare.version)
 
 
-def _at(key: str, mod_revision: int) -> dict[str, str]:
-    return {"target": "MOD", "result": "EQUAL", "key": key, "mod_revision": str(mod_revision)}
-
-
-def _write(write: Put | Delete) -> dict[str, Any]:
+def _write(write: Put | Delete) -> Operation:
     if isinstance(write, Put):
-        return {"request_put": {"key": _written(write.key), "value": b64(write.value)}}
-    return {"request_delete_range": {"key": _written(write.key)}}
-
-
-def _record(key: str, kv: KeyValue) -> Record:
-    return Record(key, base64.b64decode(kv.get("value", "")), int(kv["mod_revision"]))
-
-
-def _written(key: str) -> str:
-    return b64(key.encode())
+        return PutKey(write.key.encode(), write.value)
+    return DeleteKey(write.key.encode())

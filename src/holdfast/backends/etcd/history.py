@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
 
+from holdfast.backends.etcd.words import Header
 from holdfast.errors import StoreRefused, StoreUnavailable, StoreWentBack
 
 
@@ -15,7 +14,7 @@ class History:
     def __init__(self, store: str) -> None:
         self._store = store
         self._guard = threading.RLock()  # guards everything below
-        self._cluster: str | None = None
+        self._cluster: int | None = None
         self._revision = 0
         self._behind = 0
         self._broken: StoreWentBack | None = None
@@ -23,13 +22,17 @@ class History:
     @property
     def revision(self) -> int:
         """The highest seen so far. Read it before sending: an answer must not be below."""
-        if self._broken is not None:
-            raise self._broken
+        self.check_unbroken()
         return self._revision
 
-    def check(self, header: Mapping[str, Any], least: int) -> None:
+    def check_unbroken(self) -> None:
+        """Raises StoreWentBack where that was found out before."""
+        if self._broken is not None:
+            raise self._broken
+
+    def check(self, header: Header, least: int) -> None:
         """Raises StoreWentBack for good, StoreUnavailable where it may just be stale, StoreRefused where it is none."""
-        cluster, revision = str(header.get("cluster_id", "")), int(header.get("revision", 0))
+        cluster, revision = header
         if not cluster:  # says nothing of the store's history; the client must not stop for good because of it
             raise StoreRefused(f"{self._store} answered without saying which cluster it is")
         with self._guard:

@@ -9,24 +9,30 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
 
 from holdfast.backends.etcd import codec, guarded
 from holdfast.backends.etcd.audit import Audit
-from holdfast.backends.etcd.session import LeaseGone, OutOfSpace
-from holdfast.backends.etcd.watch import Watching
-from holdfast.backends.etcd.wire import Answer, Wire
+from holdfast.backends.etcd.lines import Lines
+from holdfast.backends.etcd.operating import EtcdOperating
+from holdfast.backends.etcd.places import Places
+from holdfast.backends.etcd.wire import Wire
+from holdfast.backends.etcd.words import (
+    CreatedAt,
+    DeleteKey,
+    LeaseGone,
+    OutOfSpace,
+    PutKey,
+    Range,
+    Txn,
+)
+from holdfast.beats import ENDED, Beats
 from holdfast.belief import EXPIRED, Belief, provable
-from holdfast.clock import Timer
 from holdfast.errors import (
     ClientClosed,
     HoldfastError,
     LeaseLost,
-    StoreError,
-    StoreRefused,
     StoreUnavailable,
-    StoreWentBack,
 )
 from holdfast.lease import (
     Committed,
@@ -42,11 +48,9 @@ from holdfast.lease import (
     Ticket,
     Workers,
 )
-from holdfast.limits import RETRY_PAUSE_FIRST
+from holdfast.locks import take
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
-
-_ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 
 
 class EtcdLease:
@@ -66,22 +70,23 @@ class EtcdLease:
         self._namespace = namespace
         self._around = around
         self._clock = around.clock
-        self._heart = heart
-        self._beat_seconds_max = beat_seconds_max
         self._belief = Belief(around.clock, ttl)
+        self._beats = Beats(self, self._belief, self._keep_alive, beat_seconds_max, around, heart)
         self._belief.on_change(self._changed)
+        self._lines = Lines(wire, namespace, around, self._belief)
+        self.operating = EtcdOperating(wire, namespace, self._belief)
         self._reaper = Reaper(self._withdraw, lambda: self.state, around)
         self._guard = threading.RLock()  # guards the granting
-        self._standing: set[str] = set()  # ids of tickets that may stand: entering, standing, leaving
-        self._audit = Audit(wire, self._standing, lambda: self.state, around)
+        self._places = Places(namespace)
+        self._audit = Audit(wire, self._places, lambda: self.state, around)
         self._number = 0
-        self._timer: Timer | None = None
+        self._id = ""
         self._lock_delay = lock_delay
         self.ttl = ttl
 
     @property
     def id(self) -> str:
-        return f"{self._number:x}" if self._number else ""
+        return self._id
 
     @property
     def state(self) -> LeaseState:
@@ -99,112 +104,88 @@ class EtcdLease:
     def enter(self, entry: Entry, until: float) -> Line:
         if not self._belief.proven:
             self._grant(until)
-        if self.state in _ENDED:
+        if self.state in ENDED:
             raise self._over()
-        self._standing.add(entry.id)
-        key = codec.b64(codec.ticket_key(self._namespace, entry.resource, self._number, entry.id))
-        put = {"key": key, "value": codec.b64(codec.write_value(entry)), "lease": str(self._number)}
-        request = {
-            "compare": [{"target": "CREATE", "result": "EQUAL", "key": key, "create_revision": "0"}],
-            "success": [{"request_put": put}, {"request_range": self._range(entry.resource, entry.reach)}],
-            "failure": [{"request_range": {"key": key}}],
-        }
+        key = self._places.take(entry, self._number)
+        at = codec.wall_time()
+        put = PutKey(key, codec.write_value(entry, at), self._number)
+        request = Txn((CreatedAt(key, 0),), (put, self._lines.range(entry.resource, entry.reach)))
         try:
             answer = self._wire.txn(request, until)
         except LeaseGone:
             raise self._gone() from None
         if answer.tries > 1:
+            self._places.doubt(entry.id)
             self._audit.doubt(self._number, self.ttl)
-        line, whole = self._read(answer, entry.resource)
+        if not answer.succeeded:
+            return self._find(entry, key, until)
+        line, whole = self._lines.told(
+            answer, entry.resource, lambda kv: codec.own_ticket(kv, entry, self._id, at) if kv.key == key else None
+        )
+        me = None if whole else line.find(entry.id)
+        return line if me is None else self.look(me, entry.reach, until)
+
+    def _find(self, entry: Entry, key: bytes, until: float) -> Line:
+        """A key stood there: an earlier try put it, and its answer was lost; or it is a stranger's."""
+        line, _ = self._lines.ask(Range(key), entry.resource, until)
         me = line.find(entry.id)
-        if answer.succeeded and whole:
-            return line
-        if me is None:
-            return line  # neither put nor there: the turn will say that the place is gone
-        # The key was there (an earlier try put it, and its answer was lost), or the line was cut short.
-        return self.look(me, entry.reach, until)
+        if me is not None:
+            return self.look(me, entry.reach, until)
+        if not line.tickets:
+            return line  # not there any more: the turn will say that the place is gone
+        self._places.avoid(entry.id)
+        return self.enter(entry, until)
 
     def look(self, ticket: Ticket, reach: Reach, until: float) -> Line:
-        up_to_me = {"max_create_revision": str(ticket.token)}
-        line, whole = self._ask_range({**self._range(ticket.resource, reach), **up_to_me}, ticket.resource, until)
-        if whole:
-            return line
-        return self._ask_range({**self._range(ticket.resource, Reach.AHEAD), **up_to_me}, ticket.resource, until)[0]
+        return self._lines.look(ticket, reach, until)
 
     def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
-        limits = self._range(resource, Reach.AHEAD)
-        line, whole = self._ask_range(limits if front is None else {**limits, "limit": front}, resource, until)
-        if not whole:
-            line, _ = self._ask_range(limits, resource, until)
-        return Line(resource, line.tickets[:front], line.revision)
+        return self._lines.survey(resource, until, front)
 
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
-        signal = Signal()
-        single = len(tickets) == 1
-        prefix, end = codec.line_range(self._namespace, line.resource)
-        stop = self._wire.watch(
-            Watching(
-                key=tickets[0].key if single else prefix,
-                range_end=None if single else end,
-                start_revision=line.revision + 1,
-                deletes_only=bool(tickets) and not amendments,
-                signal=signal,
-            )
-        )
-
-        def close() -> None:
-            stop()
-            self._belief.drop_wait(signal)
-
-        signal.on_close(close)
-        self._belief.add_wait(signal)
-        return signal
+        return self._lines.wait_change(line, tickets, amendments=amendments)
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
-        text = codec.b64(codec.amended_value(ticket, value))
-        standing: Ticket | None = ticket
-        while standing is not None:  # ends: each round but the last is another amendment of this very ticket
-            answer = self._wire.txn(guarded.amending(standing, text), until)
-            if answer.succeeded or guarded.stands_with(answer, ticket, text):  # by an earlier try, then
-                return True
-            standing = guarded.as_it_stands(answer, ticket)
-        return False
+        return self._lines.amend(ticket, value, until)
 
     def leave(self, ticket: Ticket, until: float) -> bool:
-        request = {"compare": [guarded.is_still(ticket)], "success": [{"request_delete_range": {"key": ticket.key}}]}
+        key = codec.stored(ticket.key)
+        request = Txn((guarded.is_still(ticket),), (DeleteKey(key),))
         try:
             answer = self._wire.txn(request, until)
         except OutOfSpace:
-            # No transaction goes through, a plain deletion does; and nobody's key is ever another ticket's later,
-            # because the ticket's id is in it.
-            gone = ticket.lease_id == self.id and self._delete(ticket.key, until)
-            self._standing.discard(ticket.id)
+            # No transaction goes through, a plain deletion does; it may do so twice, and so nobody comes here again.
+            self._places.doubt(ticket.id)
+            gone = ticket.lease_id == self.id and self._wire.delete(key, until)
+            self._places.free(ticket.id)
             return gone
-        self._standing.discard(ticket.id)
-        return answer.succeeded or answer.tries > 1  # gone after a lost answer: that try was ours
+        if answer.tries > 1:
+            self._places.doubt(ticket.id)
+        if answer.succeeded or answer.tries > 1:
+            self._places.free(ticket.id)
+            return True  # gone after a lost answer: that try was ours
+        return False
 
     def abandon(self, entry: Entry) -> None:
-        self._standing.discard(entry.id)
+        self._places.give_up(entry.id)
         self._reaper.own(entry)
         self._audit.doubt(self._number, self.ttl)
 
     def read(self, ticket: Ticket, keys: Sequence[str], until: float) -> tuple[Record | None, ...] | None:
-        answer = self._wire.txn(guarded.reading(ticket, keys), until)
-        return guarded.records(answer, keys) if answer.succeeded else None
+        return self._lines.read(ticket, keys, until)
 
     def commit(
         self, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete], until: float
     ) -> Committed:
-        answer = self._wire.txn_once(guarded.committing(ticket, compares, writes), until)
-        return guarded.committed(answer, ticket, writes)
+        return self._lines.commit(ticket, compares, writes, until)
 
     def touch(self, ticket: Ticket, until: float) -> Ticket | None:
-        return guarded.touched(self._wire.txn(guarded.touching(ticket), until), ticket)
+        return self._lines.touch(ticket, until)
 
     def renew(self, until: float) -> float:
         if not self._belief.proven:
             self._grant(until)
-        if self.state in _ENDED:
+        if self.state in ENDED:
             raise self._over()
         if not self._keep_alive(until):
             raise self._gone()
@@ -226,90 +207,53 @@ class EtcdLease:
 
     def _grant(self, until: float) -> None:
         """Once. The id is ours, so that a second try after a lost answer finds the first one's lease."""
-        if not self._guard.acquire(timeout=max(0.0, until - self._clock.now())):
-            raise StoreUnavailable("another thread's request for a lease was not answered in time")
+        taken: list[bool] = []
         try:
+            if not take(self._guard.acquire, until - self._clock.now(), taken):
+                raise StoreUnavailable("another thread's request for a lease was not answered in time")
             if self._belief.proven:
                 return
-            if self.state in _ENDED:
+            if self.state in ENDED:
                 raise self._over()
             number = self._number or secrets.randbits(62) + 1
-            self._number = number
+            self._number, self._id = number, f"{number:x}"
             sent = self._clock.now()
             ttl = self._grant_or_find(number, until)
             self.ttl = ttl - self._lock_delay
+            self._beats.start()
             self._belief.prove(sent, provable(self.ttl))
         finally:
-            self._guard.release()
+            if taken and taken[0]:
+                self._guard.release()
         self._wire.greet()
         self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
-        self._beat_after(self._interval)
 
     def _grant_or_find(self, number: int, until: float) -> float:
-        request = {"TTL": str(math.ceil(self.ttl + self._lock_delay)), "ID": str(number)}
         try:
-            return seconds_of(self._wire.call("/lease/grant", request, until), "TTL")
-        except StoreError as error:
-            if "lease already exists" not in str(error):
-                raise
-        granted = self._wire.call("/lease/timetolive", {"ID": str(number)}, until)
+            granted, found = self._wire.grant_or_find(number, math.ceil(self.ttl + self._lock_delay), until)
+        except LeaseGone:
+            raise self._gone() from None
         # granted earlier than `sent`: only a keep-alive from now on proves it for its whole time
-        if not self._keep_alive(until):
+        if found and not self._keep_alive(until):
             raise self._gone()
-        return seconds_of(granted, "grantedTTL")
+        return granted
 
     def _keep_alive(self, until: float) -> bool:
         """One renewal; False when the store says that the lease is gone."""
         sent = self._clock.now()
         try:
-            answer = self._wire.call("/lease/keepalive", {"ID": str(self._number)}, until)
+            ttl = self._wire.keep_alive(self._number, until)
         except LeaseGone:
             return False
-        if "error" in answer:
-            raise StoreUnavailable(f"the keep-alive was answered with an error: {answer['error']}")
-        result = answer.get("result") or {}
-        ttl = seconds_of(result, "TTL") if "TTL" in result else 0.0  # a dead lease's answer has no TTL in it
         if ttl <= 0:
             return False
-        # measured from before this send: after retries within `call` that is too early, never too late
+        # measured from before this send: after retries on the wire that is too early, never too late
         self._belief.prove(sent, provable(ttl - self._lock_delay))
         return True
 
-    @property
-    def _interval(self) -> float:
-        return provable(self.ttl) / 3
-
-    def _beat_after(self, seconds: float) -> None:
-        if self.state not in _ENDED:
-            self._timer = self._clock.schedule(self._clock.now() + seconds, self._beat_soon)
-
-    def _beat_soon(self) -> None:
-        try:
-            self._heart.submit(self._beat)
-        except ClientClosed:
-            pass  # the backend is closed, and the lease with it
-
-    def _beat(self) -> None:
-        if self.state in _ENDED:
-            return
-        until = self._clock.now() + min(self._beat_seconds_max(), max(self.remaining(), RETRY_PAUSE_FIRST))
-        try:
-            alive = self._keep_alive(until)
-        except StoreWentBack as error:
-            self._belief.end(LeaseState.LOST, str(error))
-            return
-        except Exception as error:  # even a bug of ours: the next beat is the retry; the clock ends it if none succeeds
-            self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=str(error))
-            self._beat_after(self._interval / 8)
-            return
-        if alive:
-            self._beat_after(self._interval)
-        else:
-            self._belief.end(LeaseState.LOST, EXPIRED)
-
     def _changed(self, state: LeaseState, reason: str) -> None:
-        if state in _ENDED and self._timer is not None:
-            self._timer.cancel()
+        if state in ENDED:
+            self._beats.stop()
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
             if self._lock_delay:
@@ -328,7 +272,7 @@ class EtcdLease:
 
     def _revoke(self, until: float) -> None:
         try:
-            self._wire.call("/lease/revoke", {"ID": str(self._number)}, until)
+            self._wire.revoke(self._number, until)
         except LeaseGone:
             return
 
@@ -341,37 +285,10 @@ class EtcdLease:
             return ClientClosed("the client is closed")
         return LeaseLost(f"lease {self.id} is gone: {self._belief.reason}")
 
-    # Reading and writing lines.
-
-    def _range(self, resource: str, reach: Reach) -> dict[str, Any]:
-        key, end = codec.line_range(self._namespace, resource)
-        if reach is Reach.PREDECESSOR:
-            return {"key": key, "range_end": end, "sort_target": "CREATE", "sort_order": "DESCEND", "limit": 2}
-        return {"key": key, "range_end": end, "sort_target": "CREATE", "sort_order": "ASCEND"}
-
-    def _ask_range(self, limits: dict[str, Any], resource: str, until: float) -> tuple[Line, bool]:
-        return self._read(self._wire.txn({"success": [{"request_range": limits}]}, until), resource)
-
-    def _read(self, answer: Answer, resource: str) -> tuple[Line, bool]:
-        """The line, and whether no key of a line nested below it took a place in the answer."""
-        key_values = answer.key_values
-        tickets = [t for kv in key_values if (t := codec.read_ticket(kv, self._namespace, resource)) is not None]
-        tickets.sort(key=lambda ticket: ticket.token or 0)
-        return Line(resource, tuple(tickets), answer.revision), len(tickets) == len(key_values)
-
     def _withdraw(self, entry: Entry, until: float) -> bool:
-        if not self._number:
-            return False
-        key = codec.b64(codec.ticket_key(self._namespace, entry.resource, self._number, entry.id))
-        return self._delete(key, until)
-
-    def _delete(self, key: str, until: float) -> bool:
-        return int(self._wire.call("/kv/deleterange", {"key": key}, until).get("deleted", 0)) > 0
-
-
-def seconds_of(answer: Mapping[str, Any], name: str) -> float:
-    """A time in an answer. Raises StoreRefused where there is none."""
-    try:
-        return float(answer[name])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreRefused(f"etcd answered without a usable {name}: {str(answer)[:80]}") from error
+        key = self._places.key(entry.id)
+        if key is None:
+            return False  # nothing was sent
+        gone = self._wire.delete(key, until)
+        self._places.forget(entry.id)
+        return gone

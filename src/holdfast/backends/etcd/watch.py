@@ -4,7 +4,10 @@ A watch here is one-shot: its signal is set by the first event, or when the watc
 (compaction, a refused request): law 11 makes its owner look. A connection that breaks is opened again
 and every watch resumed from its own start revision, so nothing is missed.
 
-What carries them, a WebSocket or one long POST, is streams.py's business.
+A watch that somebody waits for in a hurry begins with what comes (`Watching.catch_up`): etcd serves one that begins in
+the past, be it by one revision, every 0.1 s until it has caught up, and in a line that moves most would begin so.
+
+What carries them is the transport's business.
 """
 
 from __future__ import annotations
@@ -15,49 +18,79 @@ import logging
 import select
 import socket
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
-from websockets.exceptions import WebSocketException
-
-from holdfast.backends.etcd.session import Session
-from holdfast.backends.etcd.streams import PostStream, Stream, WebSocketStream, pending
+from holdfast.backends.etcd.words import Told, Watching
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.lease import Surroundings
 from holdfast.limits import RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX
+from holdfast.links.session import Session
 from holdfast.signals import Signal
 
 _log = logging.getLogger("holdfast")
 _DIAL_SECONDS: Final = 2.0
-_PROBE_AFTER: Final = 5.0
 _PROBE_SECONDS: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """What to watch: keys (base64, as requests carry them), from which revision, for which events."""
+class WatchRefused(Exception):
+    """The server took the stream, but not a watch on it. Never leaves the watcher."""
 
-    key: str
-    range_end: str | None
-    start_revision: int
-    deletes_only: bool
-    signal: Signal
+
+class Stream(Protocol):
+    """An open connection that carries watches. What it raises when it broke is an OSError, EOFError or ValueError."""
+
+    @property
+    def sock(self) -> socket.socket: ...
+
+    @property
+    def takes_more(self) -> bool:
+        """Can watches be added to it while it is open? On others, every watch begins at its start revision."""
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long it may say nothing before it is asked for a sign of life."""
+
+    def create(self, watch_id: int, watching: Watching) -> None: ...
+
+    def cancel(self, watch_id: int) -> None: ...
+
+    def ping(self) -> bool:
+        """Ask the other end for a sign of life; False where the stream has no way to."""
+
+    def receive(self) -> list[Told]:
+        """Messages that have arrived; blocks only while one is on its way."""
+
+
+class OpensStreams(Protocol):
+    """What the watcher needs of a transport."""
+
+    def open_stream(
+        self, sock: socket.socket, endpoint: tuple[str, int], token: str | None, watches: Mapping[int, Watching]
+    ) -> Stream:
+        """A stream over `sock` with these watches. Raises as a stream does."""
 
 
 class Watcher:
     """The watches of one client. Its thread starts with the first watch."""
 
-    def __init__(self, session: Session, around: Surroundings, probe: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        session: Session[Any],  # Any: whatever is spoken
+        around: Surroundings,
+        opener: OpensStreams,
+        probe: Callable[[float], None],
+    ) -> None:
         self._session = session
+        self._opener = opener
         self._clock = around.clock
         self._probe = probe
         self._ids = itertools.count(1)
         self._guard = threading.RLock()  # guards everything below
         self._wanted: dict[int, Watching] = {}
-        self._outbox: collections.deque[dict[str, Any]] = collections.deque()
+        self._outbox: collections.deque[tuple[int, Watching | None]] = collections.deque()  # None: cancel it
         self._reconnect = False
-        self._token = ""  # the stream's, where there is a user; only its thread knows it
+        self._token: str | None = None  # the stream's, where there is a user; only its thread knows it
         self._closing = Signal()
         self._thread: threading.Thread | None = None
         self._bell, self._ear = socket.socketpair()
@@ -77,7 +110,7 @@ class Watcher:
                 watching.signal.set()
                 return lambda: None
             self._wanted[watch_id] = watching
-            self._outbox.append(_create(watch_id, watching))
+            self._outbox.append((watch_id, watching))
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
                 try:
@@ -87,7 +120,7 @@ class Watcher:
                     raise StoreUnavailable(f"no thread can be started to watch etcd: {error}") from error
                 self._thread = thread
         self._ring()
-        return lambda: self._drop(watch_id)
+        return _Stop(self, watch_id)
 
     def reconnect(self) -> None:
         """The session has moved to another endpoint: follow."""
@@ -108,11 +141,12 @@ class Watcher:
         self._bell.close()
         self._ear.close()
 
-    def _drop(self, watch_id: int) -> None:
+    def drop(self, watch_id: int) -> None:
+        """Nobody wants this watch any more."""
         with self._guard:
             if self._wanted.pop(watch_id, None) is None:
                 return
-            self._outbox.append({"cancel_request": {"watch_id": watch_id}})
+            self._outbox.append((watch_id, None))
         # No ring: the server learns of it with the next message, and until then an event of it is ignored.
 
     def _ring(self) -> None:
@@ -139,10 +173,9 @@ class Watcher:
             opened = self._clock.now()
             try:
                 self._serve(stream)
-            except (OSError, EOFError, ValueError, WebSocketException) as error:
+            except (OSError, EOFError, ValueError, WatchRefused) as error:
                 if not self._closing.is_set():
-                    self._session.move_on(endpoint, f"the watch broke: {error or type(error).__name__}")
-                    self._wake_all()
+                    self._broken(endpoint, error)
                     if self._clock.now() - opened < RETRY_PAUSE_MAX:  # it opens and breaks: don't spin
                         self._clock.wait(self._closing, self._clock.now() + pause)
                         pause = min(pause * 2, RETRY_PAUSE_MAX)
@@ -150,6 +183,14 @@ class Watcher:
                 stream.sock.close()
             if self._clock.now() - opened >= RETRY_PAUSE_MAX:
                 pause = RETRY_PAUSE_FIRST
+
+    def _broken(self, endpoint: tuple[str, int], error: Exception) -> None:
+        refused = isinstance(error, WatchRefused)
+        if self._token is not None and (refused or "auth" in str(error)):
+            self._session.forget_token(self._token)
+        if not refused:
+            self._session.move_on(endpoint, f"the watch broke: {error or type(error).__name__}")
+        self._wake_all()
 
     def _wake_all(self) -> None:
         """The watches broke. Opened anew they would go on where they were, but not on a store that went back
@@ -163,11 +204,12 @@ class Watcher:
         with self._guard:
             self._reconnect = False
             self._outbox.clear()
-            creates = [_create(i, w) for i, w in self._wanted.items()]
+            watches = dict(self._wanted)
         sock, endpoint = self._session.dial(_DIAL_SECONDS)
         try:
-            stream = self._handshake(sock, endpoint, creates)
-        except (OSError, EOFError, ValueError, WebSocketException) as error:
+            self._token = self._session.token(self._clock.now() + _DIAL_SECONDS) if self._session.needs_user else None
+            stream = self._opener.open_stream(sock, endpoint, self._token, watches)
+        except (OSError, EOFError, ValueError) as error:
             sock.close()
             raise self._session.failed(endpoint, OSError(str(error))) from error
         except BaseException:
@@ -176,37 +218,33 @@ class Watcher:
         self.connections += 1
         return stream, endpoint
 
-    def _handshake(self, sock: socket.socket, endpoint: tuple[str, int], creates: list[dict[str, Any]]) -> Stream:
-        if self._session.needs_user:
-            self._token = self._session.token(self._clock.now() + _DIAL_SECONDS)
-            return PostStream(sock, endpoint, self._token, creates)
-        stream = WebSocketStream(sock, endpoint)
-        for create in creates:
-            stream.send(create)
-        return stream
-
     def _serve(self, stream: Stream) -> None:
         """Until it breaks, or has to be opened anew."""
-        pinged = False
+        pinged, heard_at = False, self._clock.now()
         while not self._closing.is_set():
-            ready = self._hear(stream.sock, _PROBE_SECONDS if pinged else _PROBE_AFTER)
+            patience = _PROBE_SECONDS if pinged else stream.silence_seconds
+            ready = self._hear(stream.sock, max(0.0, heard_at + patience - self._clock.now()))
             if self._reconnect or not self._send(stream):
                 return
             if stream.sock in ready:
-                pinged = False
-                for message in stream.receive():
-                    self._take(message)
-            elif not ready and pinged:
+                pinged, heard_at = False, self._clock.now()
+                for told in stream.receive():
+                    self._take(told, from_now=stream.takes_more)
+            elif self._clock.now() < heard_at + patience:
+                continue  # it was the bell: what we ask for is no sign of life of who should answer
+            elif pinged:
                 raise OSError("no answer to a ping")
-            elif not ready and self._wanted:
+            else:
                 # Silence. The path may have died without a word; and a member that is cut off from its peers
                 # answers, but has nothing to tell for ever: ask for the quorum.
-                pinged = stream.ping()
-                self._probe_quietly()
+                if self._wanted:
+                    pinged = stream.ping()
+                    self._probe_quietly()
+                heard_at = self._clock.now()
 
     def _hear(self, sock: socket.socket | None, seconds: float | None = None) -> list[socket.socket]:
         """What has something to read; the bell is answered here."""
-        if sock is not None and pending(sock):
+        if sock is not None and _pending(sock):
             return [sock]
         ears = [self._ear] if sock is None else [self._ear, sock]
         ready = _readable(ears, seconds)
@@ -220,43 +258,34 @@ class Watcher:
             with self._guard:
                 if not self._outbox:
                     return True
-                request = self._outbox.popleft()
-                if not stream.takes_more:
-                    if "create_request" in request:
-                        return False
-                    continue
-            stream.send(request)
-
-    def _take(self, message: Any) -> None:
-        if "error" in message:
-            if "auth" in str(message["error"]):
-                self._session.forget_token(self._token)
-            raise OSError(f"the server ended the watches: {message['error']}")
-        result = message.get("result") or {}
-        if result.get("created") and not result.get("canceled"):
-            self._check_position(result)
-        if result.get("events") or result.get("canceled"):
-            with self._guard:
-                watching = self._wanted.get(int(result.get("watch_id", 0)))
+                watch_id, watching = self._outbox.popleft()
             if watching is None:
-                if result.get("created"):  # refused without saying which: a stale token, on newer servers
-                    self._session.forget_token(self._token)
-                    raise OSError(f"the server refused a watch: {result.get('cancel_reason', 'no reason given')}")
-                return
-            if result.get("canceled") and not result.get("compact_revision"):
-                # refused, for want of permission perhaps: looking and watching again at once would be a spin
-                self._clock.schedule(self._clock.now() + RETRY_PAUSE_MAX, watching.signal.set)
+                stream.cancel(watch_id)
+            elif stream.takes_more:
+                stream.create(watch_id, watching)
             else:
-                watching.signal.set()
+                return False
 
-    def _check_position(self, result: Any) -> None:
-        """A server that is behind the revision to watch from is late, or went back: its owner has to look, soon."""
+    def _take(self, told: Told, *, from_now: bool) -> None:
         with self._guard:
-            watching = self._wanted.get(int(result.get("watch_id", 0)))
+            watching = self._wanted.get(told.watch_id)
         if watching is None:
+            if told.created and told.canceled:  # refused without saying which: a stale token, on newer servers
+                raise WatchRefused(f"the server refused a watch: {told.reason or 'no reason given'}")
             return
-        if int(result.get("header", {}).get("revision", 0)) < watching.start_revision - 1:
+        if told.canceled and not told.compact_revision:
+            if told.created and self._session.has_another_token(self._token):
+                raise WatchRefused(f"the server refused a watch: {told.reason or 'no reason given'}")
+            # Refused, for want of permission perhaps: looking and watching again at once would be a spin. If it is for
+            # a stale token, the look gets a new one.
             self._clock.schedule(self._clock.now() + RETRY_PAUSE_MAX, watching.signal.set)
+        elif told.events or told.canceled:
+            watching.signal.set()
+        elif told.created and told.revision < watching.start_revision - 1:
+            # A server that is behind the revision to watch from is late, or went back: its owner has to look, soon.
+            self._clock.schedule(self._clock.now() + RETRY_PAUSE_MAX, watching.signal.set)
+        elif told.created and from_now and watching.catch_up is not None and told.revision >= watching.start_revision:
+            watching.catch_up()
 
     def _probe_quietly(self) -> None:
         try:
@@ -265,17 +294,23 @@ class Watcher:
             _log.debug("the watch's endpoint does not reach its quorum: %s", error)
 
 
-def _create(watch_id: int, watching: Watching) -> dict[str, Any]:
-    request: dict[str, Any] = {
-        "key": watching.key,
-        "start_revision": watching.start_revision,
-        "watch_id": watch_id,
-    }
-    if watching.range_end is not None:
-        request["range_end"] = watching.range_end
-    if watching.deletes_only:
-        request["filters"] = ["NOPUT"]
-    return {"create_request": request}
+def _pending(sock: socket.socket) -> int:
+    """Bytes already decrypted that select() can't see."""
+    pending = getattr(sock, "pending", None)
+    return int(pending()) if pending is not None else 0
+
+
+class _Stop:
+    """What ends a watch: small, as there is one for each hold."""
+
+    __slots__ = ("_watch_id", "_watcher")
+
+    def __init__(self, watcher: Watcher, watch_id: int) -> None:
+        self._watcher = watcher
+        self._watch_id = watch_id
+
+    def __call__(self) -> None:
+        self._watcher.drop(self._watch_id)
 
 
 def _readable(socks: list[socket.socket], seconds: float | None) -> list[socket.socket]:

@@ -29,7 +29,8 @@ class MemoryBackend:
 
     def open(self, ttl: float, lock_delay: float) -> MemoryLease:
         lease = MemoryLease(self.store, self.faults, self._namespace, ttl, lock_delay, self._around)
-        self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
+        ended = (LeaseState.LOST, LeaseState.CLOSED)
+        self._leases = [known for known in self._leases if known.state not in ended] + [lease]
         return lease
 
     def heal(self) -> None:

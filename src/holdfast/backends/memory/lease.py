@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from holdfast.backends.memory.operating import MemoryOperating
 from holdfast.backends.memory.server import MemoryFaults, MemoryStore
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import ClientClosed, LeaseLost, StoreUnavailable
@@ -53,6 +53,7 @@ class MemoryLease:
         self._reaper = Reaper(self._withdraw, lambda: self.state, around)
         self._guard = threading.RLock()  # guards the granting
         self._lock_delay = lock_delay
+        self.operating = MemoryOperating(server, faults, namespace, self._ask, self._belief)
         self.id = ""
         self.ttl = ttl
 
@@ -79,12 +80,12 @@ class MemoryLease:
         line = self._ask("look", until, lambda: self._store.look(self._line(ticket.resource), ticket.resource))
         position = line.position(ticket.id)
         if position is None or line.tickets[position].token != ticket.token:
-            return dataclasses.replace(line, tickets=())
-        return dataclasses.replace(line, tickets=line.tickets[: position + 1])
+            return line._replace(tickets=())
+        return line._replace(tickets=line.tickets[: position + 1])
 
     def survey(self, resource: str, until: float, *, front: int | None = None) -> Line:
         line = self._ask("survey", until, lambda: self._store.look(self._line(resource), resource))
-        return dataclasses.replace(line, tickets=line.tickets[:front])
+        return line._replace(tickets=line.tickets[:front])
 
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
         path = self._line(line.resource)
@@ -204,7 +205,8 @@ class MemoryLease:
         sent = self._clock.now()
         try:
             alive = self._faults.carry("renew", lambda: self._store.keep_alive(self.id))
-        except StoreUnavailable:
+        except StoreUnavailable as error:
+            self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=str(error))
             self._beat_later()
             return
         if alive:

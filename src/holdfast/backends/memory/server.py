@@ -16,6 +16,7 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.lease import Committed, Compare, Delete, Entry, Fate, Line, Put, Record, Ticket
+from holdfast.operating import Note, TimeLeft
 from holdfast.signals import Signal
 
 Outcome = TypeVar("Outcome")
@@ -103,6 +104,8 @@ class MemoryStore:
         self._leases: dict[str, _Granted] = {}
         self._lines: dict[str, dict[str, Ticket]] = {}
         self._watches: dict[str, list[_Watch]] = {}
+        self._wide: dict[Signal, tuple[str, MemoryFaults]] = {}  # with what the lines that each watches begin
+        self._notes: dict[str, Note] = {}  # by their paths
         self.records: dict[str, Record] = {}  # the users' own keys
 
     @property
@@ -110,6 +113,12 @@ class MemoryStore:
         """All tickets, by line; lines without any are not there."""
         with self._guard:
             return {name: tuple(line.values()) for name, line in self._lines.items()}
+
+    @property
+    def notes(self) -> dict[str, Note]:
+        """What operators have left, by path, in the order in which it was made."""
+        with self._guard:
+            return dict(self._notes)
 
     @property
     def leases(self) -> tuple[str, ...]:
@@ -162,7 +171,7 @@ class MemoryStore:
         with self._guard:
             standing = self._standing(line, ticket)
             if standing is not None and ticket.version in (None, standing.version):
-                return self._amended(line, dataclasses.replace(standing, value=value))
+                return self._amended(line, standing._replace(value=value))
             return standing
 
     def leave(self, line: str, ticket_id: str, token: int | None) -> bool:
@@ -213,6 +222,42 @@ class MemoryStore:
                 return standing
             return self._amended(line, standing)
 
+    def time_left(self, lease_id: str) -> TimeLeft | None:
+        with self._guard:
+            granted = self._leases.get(lease_id)
+            return None if granted is None else TimeLeft(granted.ttl, granted.expires - self._clock.now())
+
+    def remove(self, line: str, ticket: Ticket, path: str, note: Note | None) -> bool:
+        """The ticket goes and the note comes, or neither. True where an earlier try has done it."""
+        with self._guard:
+            if note is not None and (known := self._notes.get(path)) is not None and known.text == note.text:
+                return True
+            if not self.leave(line, ticket.id, ticket.token):
+                return False
+            if note is not None:
+                self.put_note(path, note)
+            return True
+
+    def put_note(self, path: str, note: Note) -> None:
+        with self._guard:
+            self._revision += 1
+            known = self._notes.get(path)
+            order = self._revision if known is None else known.order
+            self._notes[path] = dataclasses.replace(note, order=order)
+
+    def drop_note(self, path: str) -> None:
+        with self._guard:
+            self._notes.pop(path, None)
+
+    def watch_all(self, prefix: str, signal: Signal, faults: MemoryFaults) -> None:
+        """Set `signal` at every change of a line that begins with `prefix`."""
+        with self._guard:
+            self._wide[signal] = (prefix, faults)
+
+    def unwatch_all(self, signal: Signal) -> None:
+        with self._guard:
+            self._wide.pop(signal, None)
+
     def watch(
         self, line: str, since: Line, ids: Sequence[str], amendments: bool, signal: Signal, faults: MemoryFaults
     ) -> None:
@@ -235,6 +280,7 @@ class MemoryStore:
         """A client is back after a cut: it can't know what it missed, so all of its watches wake."""
         with self._guard:
             signals = [w.signal for watches in self._watches.values() for w in watches if w.faults is faults]
+            signals += [signal for signal, (_, theirs) in self._wide.items() if theirs is faults]
         for signal in signals:
             signal.set()
 
@@ -251,7 +297,7 @@ class MemoryStore:
 
     def _amended(self, line: str, ticket: Ticket) -> Ticket:
         self._revision += 1
-        ticket = self._lines[line][ticket.id] = dataclasses.replace(ticket, version=self._revision)
+        ticket = self._lines[line][ticket.id] = ticket._replace(version=self._revision)
         self._tell(line, ticket.id, amended=True)
         return ticket
 
@@ -274,6 +320,9 @@ class MemoryStore:
             if watch.ids is None or (ticket_id in watch.ids and not arrived and (watch.amendments or not amended)):
                 self.requests["event"] += 1
                 watch.faults.tell(watch.signal)
+        for signal, (prefix, faults) in list(self._wide.items()):
+            if line.startswith(prefix) and not faults.cut_off:
+                faults.tell(signal)
 
     def _come_back(self, lease_id: str) -> None:
         """A timer per lease, moved on as the lease is kept alive."""

@@ -6,6 +6,7 @@ connection.py  one session: requests with deadlines, errors in our words
 proof.py       what an answer proves, of the session's life and the store's history
 lines.py       lines as exchanges with the server
 guarded.py     the user's own keys, while a ticket stands
+operating.py   what operators need: listing, watching, removing, notes
 watches.py     one watch per node, however many wait
 sweeper.py     nothing is left behind
 lease.py       ZooKeeperLease: the verbs, and the session's life
@@ -33,7 +34,8 @@ class ZooKeeperBackend:
 
     def open(self, ttl: float, lock_delay: float) -> ZooKeeperLease:
         lease = ZooKeeperLease(self._options, ttl, lock_delay, self._around, self._history)
-        self._leases = [known for known in self._leases if known.state is not LeaseState.LOST] + [lease]
+        ended = (LeaseState.LOST, LeaseState.CLOSED)
+        self._leases = [known for known in self._leases if known.state not in ended] + [lease]
         return lease
 
     def statistics(self) -> dict[str, object]:

@@ -8,7 +8,6 @@ children is enough; who and what for stands in the data. Curator's mutexes, and 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import time
@@ -95,14 +94,13 @@ def is_out_of_order(ticket: Ticket) -> bool:
 
 def mine(ticket: Ticket, entry: Entry, token: int, lease_id: str) -> Ticket:
     """My own ticket, of which I know everything."""
-    return dataclasses.replace(ticket, token=token, owner=entry.owner, value=entry.value, lease_id=lease_id, version=0)
+    return ticket._replace(token=token, owner=entry.owner, value=entry.value, lease_id=lease_id, version=0)
 
 
 def described(ticket: Ticket, data: bytes, stat: Any) -> Ticket:
     """The ticket with what stands in its node. `stat` is kazoo's, which has no types."""
     owner, value, created_at = read_data(data)
-    return dataclasses.replace(
-        ticket,
+    return ticket._replace(
         token=stat.czxid,
         owner=owner,
         value=value,

@@ -28,7 +28,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Connect, Create2
+from kazoo.protocol.serialization import Connect, Create2, Watch
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
@@ -48,11 +48,13 @@ from holdfast.errors import (
 from holdfast.lease import Surroundings
 from holdfast.options import Options
 from holdfast.signals import Signal
-from holdfast.tls import speaks_tls
+from holdfast.tls import PROBE_SECONDS, speaks_tls
 
 Pending: TypeAlias = Any  # kazoo's AsyncResult; kazoo has no types
 _EPHEMERAL_SEQUENTIAL: Final = 3
 _CONTAINER: Final = 4
+_SUSPICIOUS_SECONDS: Final = 0.5
+"""Without a session for so long, it is worth a look why."""
 _OVER: Final = "the connection to ZooKeeper has ended, and nothing keeps the session alive any more"
 
 
@@ -67,6 +69,7 @@ class Connection:
         self._refused: HoldfastError | None = None
         self._last_error = ""
         self._tls_failed: set[tuple[str, int]] = set()
+        self._meets_tls: bool | None = None  # of a server that was spoken to without; None: nobody has looked
         self._over = False
         self._stopping = threading.RLock()  # guards _stopper
         self._stopper: threading.Thread | None = None
@@ -94,7 +97,9 @@ class Connection:
 
     def wait_connected(self, until: float) -> None:
         """Until the session exists. Raises StoreUnavailable, TLSFailed, AuthenticationFailed."""
-        self._clock.wait(self._settled, until)
+        if not self._clock.wait(self._settled, min(until, self._clock.now() + _SUSPICIOUS_SECONDS)):
+            self._look_for_tls(until)
+            self._clock.wait(self._settled, until)
         if self._refused is not None:
             raise self._refused
         if not self._settled.is_set():
@@ -166,12 +171,13 @@ class Connection:
 
     def create_ticket(self, path: str, data: bytes) -> Pending:
         # not create_async: it takes its answer through another thread, which costs a tenth of a lock cycle
-        return self._send(Create2(path, data, self.acl, _EPHEMERAL_SEQUENTIAL))
+        return self.send(Create2(path, data, self.acl, _EPHEMERAL_SEQUENTIAL))
 
     def create_container(self, path: str) -> Pending:
-        return self._send(CreateContainer(path, b"", self.acl, _CONTAINER))
+        return self.send(CreateContainer(path, b"", self.acl, _CONTAINER))
 
-    def _send(self, request: Any) -> Pending:
+    def send(self, request: Any) -> Pending:
+        """Any of kazoo's requests, or one of that kind."""
         result = self._client.handler.async_result()
         self._client._call(request, result)
         return result
@@ -185,8 +191,8 @@ class Connection:
     def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
         return self._client.exists_async(path, watch=watch)
 
-    def get(self, path: str) -> Pending:
-        return self._client.get_async(path)
+    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
+        return self._client.get_async(path, watch=watch)
 
     def set(self, path: str, data: bytes, version: int = -1) -> Pending:
         return self._client.set_async(path, data, version)
@@ -196,10 +202,23 @@ class Connection:
 
     def commit(self, operations: Sequence[Any]) -> Pending:
         """All of `operations` (kazoo's requests) or none; answered with an outcome for each, and the zxid."""
-        return self._send(Multi(list(operations)))
+        return self.send(Multi(list(operations)))
 
     def sync(self, path: str) -> Pending:
         return self._client.sync_async(path)
+
+    def on_event(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` with the path of every event of every watch, on kazoo's own thread: it must not block.
+
+        kazoo knows watches by the node they were set on, and a recursive one tells of nodes below that.
+        """
+        reading = self._client._connection._read_watch_event
+
+        def hearing(buffer: bytes, offset: int) -> None:
+            heard(Watch.deserialize(buffer, offset)[0].path)
+            reading(buffer, offset)
+
+        self._client._connection._read_watch_event = hearing
 
     def drop(self) -> None:
         """The server swallows what we send: break the connection, so that kazoo tries the next one.
@@ -246,8 +265,16 @@ class Connection:
             self._refused = error
             self._settled.set()
 
+    def _look_for_tls(self, until: float) -> None:
+        """A server that speaks TLS says nothing to who does not. Once, and not longer than the caller has."""
+        seconds = min(PROBE_SECONDS, until - self._clock.now())
+        if self._options.tls or self._meets_tls is not None or seconds <= 0.0:
+            return
+        self._meets_tls = False  # one caller looks
+        self._meets_tls = speaks_tls(self._options.endpoints[0], seconds)
+
     def _never_connected(self) -> HoldfastError:
-        if not self._options.tls and any(speaks_tls(endpoint) for endpoint in self._options.endpoints[:1]):
+        if self._meets_tls:
             return TLSFailed(f"{self._options.display} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         told = f" ({self._last_error})" if self._last_error else ""
         return StoreUnavailable(

@@ -12,7 +12,6 @@ is a node that was deleted and made anew, with just as many changes, within that
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -77,7 +76,7 @@ class Guarded:
             return None
         except BadVersionError:  # amended meanwhile: moved on all the same
             return self._as_it_stands(ticket, until)
-        return dataclasses.replace(ticket, version=stat.version)
+        return ticket._replace(version=stat.version)
 
     def _look(self, plan: _Plan, ticket: Ticket, until: float) -> Committed | None:
         """See what is there; how it ends where that is known without a try."""
@@ -86,7 +85,7 @@ class Guarded:
         if stats[-1] is None:
             return Committed(Fate.GONE)
         if ticket.version not in (None, stats[-1].version):
-            return Committed(Fate.AMENDED, ticket=dataclasses.replace(ticket, version=stats[-1].version))
+            return Committed(Fate.AMENDED, ticket=ticket._replace(version=stats[-1].version))
         plan.nodes = dict(zip(paths, stats[:-1], strict=True))
         return None if plan.comparisons_hold() else Committed(Fate.DIFFERS)
 
@@ -96,7 +95,7 @@ class Guarded:
 
     def _as_it_stands(self, ticket: Ticket, until: float) -> Ticket | None:
         stat = self._connection.ask(until, self._connection.exists(ticket.key))[0]
-        return None if stat is None else dataclasses.replace(ticket, version=stat.version)
+        return None if stat is None else ticket._replace(version=stat.version)
 
     def _commit(self, operations: Sequence[Any], until: float) -> tuple[list[Any], int]:
         """The outcome of each operation, and the zxid: the mzxid of whatever was written."""

@@ -10,8 +10,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, ConnectionClosedError, ConnectionLoss, SessionExpiredError
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionDropped,
+    ConnectionLoss,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import (
     Auth,
     Create2,
@@ -43,12 +50,44 @@ class Multi(Transaction):  # type: ignore[misc]  # kazoo has no types
         return [*super().deserialize(answer, offset), zxid]
 
 
+class Link(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's connection, but that its requests are numbered on from one connection to the next, and a missing answer
+    costs only the connection.
+
+    kazoo begins at 1 each time. ZooKeeper pairs what its leader decided with who asked by session and number alone: a
+    request of the connection before, carried out late, is taken for one of the same number on this one, which is then
+    answered with what it did not ask, or never.
+
+    It may also leave out an answer where its leader stood still. kazoo's thread ends there, and the session with it.
+    """
+
+    _number = 0
+
+    @property
+    def _xid(self) -> int:
+        return self._number
+
+    @_xid.setter
+    def _xid(self, number: int | None) -> None:
+        self._number = number or self._number
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        awaited = self.client._pending
+        if not awaited or awaited[0][2] != header.xid:
+            raise ConnectionDropped(f"answer {header.xid} came out of turn: the fate of what was asked is not known")
+        return super()._read_response(header, buffer, offset)
+
+
 class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     """kazoo's client, but that whoever asks is never kept waiting, and may be interrupted.
 
     Its own `_call` blocks once some 280 requests are queued for a server that is away, and takes whatever is raised
     while it wakes its thread, a KeyboardInterrupt as well, for the end of the connection.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._connection = Link(self, self._conn_retry.copy(), logger=self.logger)
 
     def _call(self, request: Any, answer: Any) -> bool | None:
         if self._state in _OVER:

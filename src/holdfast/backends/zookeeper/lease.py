@@ -18,6 +18,7 @@ from holdfast.backends.zookeeper import codec
 from holdfast.backends.zookeeper.connection import Connection, News, Pending
 from holdfast.backends.zookeeper.guarded import Guarded
 from holdfast.backends.zookeeper.lines import Lines
+from holdfast.backends.zookeeper.operating import ZooKeeperOperating
 from holdfast.backends.zookeeper.proof import History, Proof
 from holdfast.backends.zookeeper.sweeper import Sweeper
 from holdfast.backends.zookeeper.watches import Watches
@@ -69,6 +70,9 @@ class ZooKeeperLease:
         self._watches = Watches(self._connection)
         self._lines = Lines(options.namespace, self._connection, history)
         self._guarded = Guarded(self._connection)
+        self.operating = ZooKeeperOperating(
+            options.namespace, self._connection, self._lines, self._persist, self._belief
+        )
         self._sweeper = Sweeper(self._connection, around.clock)
         self._guard = threading.RLock()  # guards everything below
         self._started_at: float | None = None
@@ -229,6 +233,8 @@ class ZooKeeperLease:
         alive = self.state not in _ENDED and self._belief.proven
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         try:
+            if alive:
+                self._sweeper.send_removals()
             if alive and self._reaches(min(until, self._clock.now() + _RECONNECT_SECONDS)):
                 self._sweeper.remove_all(self._options.namespace, self._lines.made, until)
         finally:  # interrupted too: a session that nobody ends would keep its tickets for the life of the process
@@ -302,6 +308,7 @@ class ZooKeeperLease:
             self._beat_sent = None
             if self._proof is not None:
                 self._proof.restart()
+        self.operating.disconnected()
         self._around.hub.emit("endpoint_failed", reason="the connection to ZooKeeper was lost")
 
     def _over(self, why: str) -> None:
@@ -335,6 +342,9 @@ class ZooKeeperLease:
                 self._beat_sent = None
         if answer.successful():
             self._prove(sent)
+        elif self.state not in _ENDED:
+            reason = str(answer.exception) or type(answer.exception).__name__
+            self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=reason)
 
     def _prove(self, sent: float) -> None:
         with self._guard:

@@ -24,7 +24,7 @@ class Lines:
         self._namespace = namespace
         self._connection = connection
         self._history = history
-        self.made: set[str] = set()  # parents that this session created
+        self.made: set[str] = set()  # what this session created above its lines
 
     def path(self, resource: str) -> str:
         return codec.line_path(self._namespace, resource)
@@ -41,7 +41,7 @@ class Lines:
             try:
                 (_, stat), (children, line) = connection.ask(until, created, listed)
             except NoNodeError:
-                self._make_parents(path, until)
+                self.make_parents(path, until)
                 continue
             self._history.check(stat.czxid, least)
             return self._with_mine(entry, children, line, stat.czxid)
@@ -106,13 +106,15 @@ class Lines:
         me = codec.mine(tickets[position], entry, token, codec.session_name(self._connection.session_id))
         return Line(entry.resource, (*tickets[:position], me), line.pzxid)
 
-    def _make_parents(self, path: str, until: float) -> None:
+    def make_parents(self, path: str, until: float) -> None:
+        """See to it that `path` is there, and all above it: containers."""
         parts = path.split("/")[1:]
         requests = [self._connection.create_container("/" + "/".join(parts[: i + 1])) for i in range(len(parts))]
         for depth, request in enumerate(requests, 1):
             try:
                 self._connection.ask(until, request)
-                self.made.add("/" + "/".join(parts[:depth]))
+                if depth < len(parts):
+                    self.made.add("/" + "/".join(parts[:depth]))
             except (NodeExistsError, NoNodeError):
                 continue  # there already; or its parent went with another client, and `enter` tries again
             except PermissionDenied:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, NoNodeError
 
-from holdfast.backends.zookeeper.connection import Connection
+from holdfast.backends.zookeeper.connection import Connection, Pending
 from holdfast.clock import Clock, Timer
 from holdfast.errors import HoldfastError
-from holdfast.limits import OWN_WATCH_AFTER
+from holdfast.limits import OWN_WATCH_AFTER, REQUESTS_AT_ONCE_MAX
 
 _SWEEP_AFTER: Final = 4 * OWN_WATCH_AFTER
 
@@ -59,8 +60,23 @@ class Sweeper:
             if self._timer is not None:
                 self._timer.cancel()
 
+    def send_removals(self) -> None:
+        """At the end, before anything else is asked: who waits for my tickets must not wait for the rest.
+
+        Returns at once, and so sends no more than may be on their way together; `remove_all` sees to what is left.
+        """
+        with self._guard:
+            nodes = list(islice(self._nodes.items(), REQUESTS_AT_ONCE_MAX))
+        for ticket_id, node in nodes:
+            self._connection.delete(node).rawlink(lambda answer, of=ticket_id: self._removed(of, answer))
+
+    def _removed(self, ticket_id: str, answer: Pending) -> None:
+        """On one of kazoo's threads."""
+        if answer.successful() or isinstance(answer.exception, NoNodeError):
+            self.left(ticket_id)
+
     def remove_all(self, namespace: str, made: Collection[str], until: float) -> None:
-        """At the end: my tickets first, then their lines, then what I `made` of the namespace. Best effort."""
+        """My tickets that still stand, then their lines, then what I `made` of the namespace. Best effort."""
         with self._guard:
             nodes, lines, entering = list(self._nodes.values()), list(self._lines), dict(self._entering)
         nodes += self._arrived(entering, until)

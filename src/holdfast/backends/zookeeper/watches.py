@@ -4,6 +4,9 @@ ZooKeeper's watches are one-shot and kazoo can't take one back, so a waiter that
 its callback behind until the node changes. Here all waiters of a node share one watch; one that gives
 up is forgotten. A waiter that comes later is compared with what the watch was armed on: it may have
 read its line before that.
+
+A ticket is watched by reading it, not by `exists`: that arms a watch on a node that is gone as well, and as a
+ticket's name never comes back, the server and kazoo would keep it as long as the session lives.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
 from holdfast.backends.zookeeper.connection import Connection, Pending
 from holdfast.signals import Signal
 
-Seen: TypeAlias = Any  # a node's stat or None (exists), or a list of children or None
+Seen: TypeAlias = Any  # a node's stat, None where it is gone, or a list of children
 Changed: TypeAlias = Callable[[Seen], bool]
 
 
@@ -64,20 +67,34 @@ class Watches:
 
     def _arm(self, place: tuple[str, bool], node: _Node) -> None:
         path, children = place
-        ask = self._connection.children if children else self._connection.exists
+        ask = self._connection.children if children else self._connection.get
         ask(path, watch=lambda _: self._fire(place, node)).rawlink(lambda result: self._armed(place, node, result))
 
     def _armed(self, place: tuple[str, bool], node: _Node, result: Pending) -> None:
         """The server's answer to the arming. On one of kazoo's threads: must not block."""
+        _, children = place
         try:
             seen: Seen = result.get_nowait()
-        except NoNodeError:
-            self._await_parent(place, node)
+        except KazooException as error:
+            if children and isinstance(error, NoNodeError):
+                self._await_parent(place, node)
+            elif not children and isinstance(error, NoAuthError):
+                self._await_line(place, node)
+            else:  # the ticket has left; or it failed, and may or may not be armed: a reason to look
+                self._fire(place, node)
             return
-        except KazooException:
-            self._fire(place, node)  # it may or may not be armed: a reason to look
-            return
-        self._show(node, seen)
+        self._show(node, seen if children else seen[1])
+
+    def _await_line(self, place: tuple[str, bool], node: _Node) -> None:
+        """Another library's ticket, that only its owner may read: servers may tell nobody else what becomes of it, not
+        even by `exists`. Its line tells of every change."""
+        line, _, name = place[0].rpartition("/")
+
+        def armed(result: Pending) -> None:
+            if not result.successful() or name not in result.value:
+                self._fire(place, node)
+
+        self._connection.children(line, watch=lambda _: self._fire(place, node)).rawlink(armed)
 
     def _await_parent(self, place: tuple[str, bool], node: _Node) -> None:
         """There is no such node to list, so nothing is armed: watch for its creation."""

@@ -1,0 +1,140 @@
+"""etcd's own gRPC, `etcd+grpc://`: the second transport, equal to the gateway in all but speed.
+
+etcd.proto     the messages, as few as are needed
+messages.py    written and read by hand
+http2.py       HTTP/2, as far as a gRPC client needs it: no socket
+connection.py  one connection of the session's pool; the stream for keep-alives
+watching.py    the stream for watches
+
+Why not the library `grpcio`: it starts threads of its own, which a fork leaves behind and a signal handler may find in
+the midst of anything, and a request takes it about twice as long as the few frames here take. So does `h2`, for its
+care about every event. `hpack` reads the headers; it is all that `holdfast[grpc]` installs.
+
+A client has up to sixteen connections for requests (four are kept), one for the keep-alive stream (another only while
+an answer there is overdue) and one for the watch stream: no thread but the watcher's, and a forked child touches none
+of it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from holdfast.errors import ServerMissing, StoreError, StoreRefused
+from holdfast.lease import Surroundings
+from holdfast.options import Options
+
+try:
+    import hpack as _hpack  # noqa: F401
+except ImportError as error:
+    raise ServerMissing(
+        "etcd+grpc:// needs the package hpack, which is not installed: run `pip install 'holdfast[grpc]'`, or use "
+        "etcd:// (the same over etcd's JSON gateway)"
+    ) from error
+
+from holdfast.backends.etcd import refusals
+from holdfast.backends.etcd.grpc import messages
+from holdfast.backends.etcd.grpc.connection import Connection, Reply, dial
+from holdfast.backends.etcd.grpc.http2 import framed, unframed
+from holdfast.backends.etcd.grpc.watching import WatchStream
+from holdfast.backends.etcd.watch import Stream
+from holdfast.backends.etcd.words import Answer, Header, LeaseGone, Life, Range, Txn, Watching
+from holdfast.links.session import Refusal, Session
+
+_KV: Final = "/etcdserverpb.KV/"
+_LEASE: Final = "/etcdserverpb.Lease/"
+_UNIMPLEMENTED: Final = 12
+_FOR_A_WHILE: Final = (429, 502, 503, 504)
+
+
+class Grpc:
+    """The transport: requests are protobuf messages, each a stream; but renewals share one."""
+
+    def __init__(self, options: Options, around: Surroundings) -> None:
+        self.session: Session[Reply] = Session(options, around, GrpcDialect())
+
+    def txn(self, txn: Txn, until: float) -> Answer:
+        return messages.answer(self._ask(_KV + "Txn", messages.transaction(txn), until))
+
+    def range(self, asked: Range, until: float) -> Answer:
+        return messages.found(self._ask(_KV + "Range", messages.reading(asked), until))
+
+    def delete(self, key: bytes, until: float) -> bool:
+        return messages.deleted(self._ask(_KV + "DeleteRange", messages.deletion(key), until))
+
+    def grant(self, number: int, ttl: int, until: float) -> float:
+        return messages.granted(self._ask(_LEASE + "LeaseGrant", messages.grant(number, ttl), until))
+
+    def life(self, number: int, keys: bool, until: float) -> Life:
+        told = self._ask(_LEASE + "LeaseTimeToLive", messages.life(number, keys=keys), until)
+        life = messages.living(told)
+        if life is None:
+            raise LeaseGone(f"lease {number:x} is not known")
+        return life
+
+    def keep_alive(self, number: int, until: float) -> float:
+        return self.keep_alives((number,), until)[number]
+
+    def keep_alives(self, numbers: Sequence[int], until: float) -> Mapping[int, float]:
+        body = b"".join(framed(messages.lease(number)) for number in numbers)
+        answers = unframed(self._ask(_LEASE + "LeaseKeepAlive", body, until))
+        # One after the other, as they were asked for.
+        return {number: messages.kept_alive(told, number) for number, told in zip(numbers, answers, strict=True)}
+
+    def revoke(self, number: int, until: float) -> None:
+        self._ask(_LEASE + "LeaseRevoke", messages.lease(number), until)
+
+    def version(self, until: float) -> str:
+        return messages.version(self._ask("/etcdserverpb.Maintenance/Status", messages.NOTHING, until))
+
+    def position(self, until: float) -> Header:
+        return messages.position(self._ask(_KV + "Range", messages.ANYTHING, until))
+
+    def open_stream(
+        self, sock: socket.socket, endpoint: tuple[str, int], token: str | None, watches: Mapping[int, Watching]
+    ) -> Stream:
+        return WatchStream(sock, endpoint, token, watches)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def _ask(self, path: str, body: bytes, until: float) -> bytes:
+        return self.session.ask(path, body, until).content
+
+
+class GrpcDialect:
+    """gRPC, as the session needs to know it."""
+
+    server: Final = "etcd"
+    signs_in: Final = True
+    alpn: Final = "h2"
+    kept_apart: Final = _LEASE + "LeaseKeepAlive"
+
+    def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection:
+        return Connection(endpoint, tls, seconds)
+
+    def dial(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+        return dial(endpoint, tls, seconds)
+
+    def sign_in(self, user: str, password: str) -> tuple[str, bytes]:
+        return "/etcdserverpb.Auth/Authenticate", messages.sign_in(user, password)
+
+    def token(self, reply: Reply) -> str:
+        return messages.token(reply.content)
+
+    def refused(self, where: str, user: str | None, refusal: Refusal) -> Exception:
+        return refusals.meaning(where, user, refusal, _stranger)
+
+
+def _stranger(where: str, refusal: Refusal) -> StoreError | None:
+    if refusal.code == _UNIMPLEMENTED:
+        return StoreRefused(f"{where} speaks gRPC, but not as etcd: {refusal.message}")
+    if refusal.code is not None or refusal.status in _FOR_A_WHILE:
+        return None
+    said = refusal.message.partition("\n")[0].strip()[:80]
+    return StoreRefused(
+        f"{where} answers, but does not speak gRPC ({said}). Check that the port is etcd's client port, and that a "
+        "proxy in between passes HTTP/2 on; etcd:// may do without."
+    )

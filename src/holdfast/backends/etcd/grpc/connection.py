@@ -1,0 +1,158 @@
+"""One connection to one endpoint: an exchange at a time, in the calling thread. What it speaks is http2.py's.
+
+Most exchanges are a stream each. Renewals share one: the stream for keep-alives stays open on its connection, and
+each exchange is a message there and a message back.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from typing import Final
+
+from holdfast.backends.etcd.grpc.http2 import STREAMED, Http2, NotHttp2, framed, unframed
+from holdfast.links.session import Refusal
+
+_RECEIVE_BYTES: Final = 64 * 1024
+_UNASKED_RECEIVES_MAX: Final = 16
+_ABOUT_SECONDS: Final = 0.01
+"""How much later than its deadline a receive may end: telling the socket anew costs a system call."""
+
+
+class Reply:
+    """What an exchange came to."""
+
+    __slots__ = ("content", "refusal")
+
+    def __init__(self, content: bytes, refusal: Refusal | None) -> None:
+        self.content = content
+        self.refusal = refusal
+
+
+def dial(endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+    """A connected socket, shaken hands where `tls` is given. Raises OSError."""
+    sock = socket.create_connection(endpoint, seconds)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if tls is None else tls.wrap_socket(sock, server_hostname=endpoint[0])
+    except BaseException:
+        sock.close()
+        raise
+
+
+class Connection:
+    """A connection of the pool. Raises OSError, and is of no more use then."""
+
+    def __init__(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> None:
+        self.endpoint = endpoint
+        self._deadline = self._patience = 0.0
+        self._streaming: tuple[str, str | None] | None = None  # path and token of the stream that is open
+        self._sock = dial(endpoint, tls, seconds)
+        self._http = Http2(endpoint, tls=tls is not None)
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
+
+    @property
+    def reusable(self) -> bool:
+        return not self._http.going_away
+
+    def exchange(self, path: str, body: bytes, token: str | None, seconds: float) -> Reply:
+        """Send one request and read its answer, within `seconds` in all. Raises OSError."""
+        self._deadline = time.monotonic() + seconds
+        self._patience = seconds
+        self._sock.settimeout(seconds)
+        try:
+            if path in STREAMED:
+                return self._over_stream(path, body, token)
+            self._http.begin(path, token)
+            self._send(framed(body), last=True)
+            while not self._http.ended:
+                self._receive()
+            return self._reply()
+        except NotHttp2 as stranger:
+            self._http.going_away = True
+            return Reply(b"", Refusal(None, str(stranger), _status_of(str(stranger))))
+
+    def still_good(self) -> bool:
+        """Has the server not hung up, or said that it will? Asked before each exchange; what has come is taken."""
+        try:
+            # an answer that nobody has asked for must not be taken for the next one's
+            return self._caught_up() and self.reusable and not self._http.messages()
+        except (OSError, NotHttp2):
+            return False
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _caught_up(self) -> bool:
+        """Take what has come. False where the server has hung up, or talks without end."""
+        for _ in range(_UNASKED_RECEIVES_MAX):
+            if not self._poll.poll(0):
+                return True
+            self._sock.settimeout(0.0)
+            try:
+                data = self._sock.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return True  # half a record of TLS
+            if not data:
+                return False
+            self._http.feed(data)
+        return False
+
+    def _over_stream(self, path: str, body: bytes, token: str | None) -> Reply:
+        """Here the body is any number of messages as a stream carries them, each of which is answered by one."""
+        if self._streaming != (path, token) or self._http.ended:
+            self._http.begin(path, token)
+            self._streaming = (path, token)
+        self._send(body, last=False)
+        wanted, answers = len(unframed(body)), list[bytes]()
+        while len(answers) < wanted:
+            if messages := self._http.messages():
+                answers += messages
+            elif self._http.ended:
+                return Reply(b"", self._http.refusal() or Refusal(14, "the server ended the stream", 200))
+            else:
+                self._receive()
+        if len(answers) > wanted:
+            raise ConnectionError(f"{len(answers)} messages came where {wanted} were asked for")
+        return Reply(b"".join(map(framed, answers)), None)
+
+    def _reply(self) -> Reply:
+        refusal = self._http.refusal()
+        if refusal is not None:
+            return Reply(b"", refusal)
+        messages = self._http.messages()
+        if len(messages) != 1:
+            raise ConnectionError(f"{len(messages)} messages came where one answers")
+        return Reply(messages[0], None)
+
+    def _send(self, data: bytes, *, last: bool) -> None:
+        out, rest = self._http.sendable(data, last=last)
+        self._sock.sendall(out)
+        while rest:
+            self._receive()
+            if self._http.ended:
+                return  # refused before it was read
+            out, rest = self._http.sendable(rest, last=last)
+            if out:
+                self._sock.sendall(out)
+
+    def _receive(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        if self._patience - left > _ABOUT_SECONDS:
+            self._patience = left
+            self._sock.settimeout(left)
+        data = self._sock.recv(_RECEIVE_BYTES)
+        if not data:
+            raise self._http.hung_up()
+        self._http.feed(data)
+
+
+def _status_of(line: str) -> int:
+    """Of an answer in HTTP/1."""
+    words = line.split(" ", 2)
+    return int(words[1]) if len(words) > 1 and words[1].isdecimal() and len(words[1]) == 3 else 0
