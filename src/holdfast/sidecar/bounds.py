@@ -1,0 +1,69 @@
+"""The bounds of the service, in one place. Durations are seconds; other units end the name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEAD_BYTES_MAX: Final = 16 * 1024
+"""Request line and headers together."""
+HEAD_SECONDS: Final = 10.0
+"""For how long a client may take over them, from the connection or from their first byte."""
+BODY_BYTES_MAX: Final = 128 * 1024
+"""A value of 64 KiB fits, with room for what JSON escapes."""
+BODY_SECONDS: Final = 10.0
+KEEP_ALIVE_SECONDS: Final = 75
+"""For how long an idle connection is kept: longer than the usual load balancers do, so that they close first."""
+SEND_SECONDS: Final = 20.0
+"""For how long a client may leave unread what is sent to it."""
+CONNECTIONS_MAX: Final = 20_000
+
+TTL_LEAST: Final = 1.0
+"""A hold that is shorter may be over before its owner has read that it was granted."""
+WAIT_SECONDS_MAX: Final = 3600.0
+KEY_CHARACTERS_MAX: Final = 200
+"""Of an idempotency key."""
+
+LIST_LIMIT_DEFAULT: Final = 100
+LIST_LIMIT_MAX: Final = 1000
+SHOWN_MAX: Final = 1000
+"""Holders, and waiters, that one line shows; how many there are is told all the same."""
+HOLDERS_LISTED_MAX: Final = 10
+"""The same, in a list of lines."""
+CURSOR_CHARACTERS_MAX: Final = 4096
+
+PULSE_SECONDS: Final = 10.0
+"""Between two signs of life on a stream of events. No proxy of note gives up before that."""
+LOOKED_AT_MAX: Final = 1024
+"""Elections whose last known leader is remembered."""
+STREAMS_MAX: Final = 1000
+"""Streams of events of one tenant."""
+
+LEASES_OF_TENANT_MAX: Final = 1000
+"""Leases that clients of one tenant have here: one per client and TTL."""
+LEFT_KNOWN_MAX: Final = 10_000
+"""Tickets of one lease that are remembered when they have gone, so that a request that comes late puts none of them."""
+WAITED_FOR_MAX: Final = 300
+"""Tickets that one wait of a client may name: they fit into a body."""
+WAITS_AT_ONCE_MAX: Final = 500
+WAITS_OF_STREAM_MAX: Final = 20_000
+COMMIT_BODY_BYTES_MAX: Final = 1024 * 1024
+"""Half a megabyte of values, in base64, and their keys."""
+
+RATE_DEFAULT: Final = 5000.0
+"""Requests a second of one tenant; twice as many may come at once."""
+HOLDS_DEFAULT: Final = 10_000
+WAITING_DEFAULT: Final = 5000
+FAILURES_RATE: Final = 1.0
+"""Refused tokens a second from one address, beyond the first `FAILURES_BURST`, that are answered with 401."""
+FAILURES_BURST: Final = 20.0
+ADDRESSES_MAX: Final = 10_000
+
+TOKENS_MAX: Final = 10_000
+TOKEN_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+TOKEN_FILE_SECONDS: Final = 2.0
+"""Between two looks at whether the file of tokens has changed."""
+
+STAND_AGAIN_SECONDS: Final = 1.0
+"""Between the end of a candidacy and the next one."""
+DRAIN_SECONDS_DEFAULT: Final = 20.0
+"""For how long the end may take: Kubernetes kills after 30."""

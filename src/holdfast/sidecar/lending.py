@@ -1,0 +1,268 @@
+"""Leases for clients behind HTTP: each lives by its own TTL, which only its client's renewals move.
+
+Behind each stands a lease at the store, of the same TTL, that this replica renews while the client does. It is ended
+when the client says so, or when its TTL is over and the client can't believe in it any more: that counts from the last
+renewal that came here, and the client counts from before it was sent. A replica that is killed or stopped renews
+nothing: then the store ends the lease, and never before the client's belief, which reaches no further than ours did.
+
+A lease is this replica's, and ends with it. What a client asks for twice, because an answer was lost, is done once: a
+lease and a ticket are found by the names that the client made for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections import Counter, OrderedDict
+from typing import Any, Final, TypeVar
+
+from holdfast.aiodriver import arun
+from holdfast.errors import HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
+from holdfast.house import House
+from holdfast.lease import Entry, Lease, LeaseState, Line, Ticket
+from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX
+from holdfast.sidecar.gate import Gate
+from holdfast.sidecar.problems import Code, Problem, later
+from holdfast.sidecar.tenants import Tenant
+from holdfast.turn import Enter, Leave, Look, Operate, Renew, Step, Steps
+
+Outcome = TypeVar("Outcome")
+_ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
+_GONE: Final = "this lease is over: closed, not renewed in time, or ended by the store. Stop the protected work"
+_log = logging.getLogger("holdfast.sidecar")
+
+
+class Lent:
+    """One lease of one client. For the event loop."""
+
+    def __init__(self, lease: Lease, tenant: Tenant, lock_delay: float) -> None:
+        self.lease = lease
+        self.tenant = tenant
+        self.lock_delay = lock_delay
+        self.ends_at = 0.0
+        self.over = False
+        self.tickets: dict[str, Ticket] = {}
+        self.entering: dict[str, asyncio.Task[Line]] = {}
+        self._amended: dict[str, int] = {}
+        self._left: OrderedDict[str, None] = OrderedDict()
+
+    def comes_next(self, ticket_id: str, order: int) -> bool:
+        """Has no later amendment of that ticket come before this one?"""
+        if order < self._amended.get(ticket_id, 0):
+            return False
+        self._amended[ticket_id] = order
+        return True
+
+    def leave_behind(self, ticket_id: str) -> None:
+        """That ticket is gone: a request for it that comes late must not put another."""
+        self.tickets.pop(ticket_id, None)
+        self._amended.pop(ticket_id, None)
+        self._left[ticket_id] = None
+        if len(self._left) > LEFT_KNOWN_MAX:
+            self._left.popitem(last=False)
+
+    def has_left(self, ticket_id: str) -> bool:
+        """Was it here, and is no more?"""
+        return ticket_id in self._left
+
+
+class Lending:
+    """All leases that one replica has lent, for one event loop."""
+
+    def __init__(self, house: House, holds_max: int) -> None:
+        self._house = house
+        self._gate = Gate(house)
+        self._holds_max = holds_max
+        self._replica = secrets.token_hex(8)
+        self._lent: dict[tuple[str, str], Lent] = {}
+        self._by_tenant: Counter[str] = Counter()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._lent)
+
+    async def run(self, step: Step) -> Any:  # Any: each step has its own outcome, see turn.Steps
+        """Carry out one step on the house's workers."""
+        return await arun(_one(step), self._house.clock, self._house.workers)
+
+    async def open(self, tenant: Tenant, nonce: str, ttl: float, lock_delay: float, until: float) -> tuple[str, Lent]:
+        """The lease of that name, granted and proven, and what to call it by. Raises Problem, HoldfastError."""
+        lease_id = f"{self._replica}.{nonce}"
+        lent = self._lent.get((tenant.name, lease_id))
+        if lent is None:
+            if self._by_tenant[tenant.name] >= LEASES_OF_TENANT_MAX:
+                raise later(
+                    Code.TOO_MANY_LEASES, f"this tenant has {LEASES_OF_TENANT_MAX} leases here already: close some"
+                )
+            lent = Lent(self._house.lend(ttl, lock_delay), tenant, lock_delay)
+            self._lent[tenant.name, lease_id] = lent
+            self._by_tenant[tenant.name] += 1
+            self._extend(lent, self._house.clock.now())
+            self._look_later(tenant.name, lease_id, lent)
+        try:
+            await self.renew(lent, until)
+        except StoreRefused as error:
+            if not lock_delay:
+                raise
+            self._forget(tenant.name, lease_id, lent)
+            _log.warning("a lease was not granted: %s", error)
+            told = f"the store does not grant {ttl:g} seconds with a lock delay of {lock_delay:g}: give less of them"
+            raise Problem(Code.LEASE_REFUSED, told) from error
+        return lease_id, lent
+
+    def find(self, tenant: Tenant, lease_id: str) -> Lent:
+        """Raises Problem: there is none (any more), or another replica has it."""
+        lent = self._lent.get((tenant.name, lease_id))
+        if lent is None:
+            if not lease_id.startswith(f"{self._replica}."):
+                raise Problem(
+                    Code.LEASE_ELSEWHERE, "another replica lent this lease: send what is about it there", retry=True
+                )
+            raise Problem(Code.LEASE_GONE, _GONE)
+        return lent
+
+    async def renew(self, lent: Lent, until: float) -> None:
+        """Let it live for its TTL from now on."""
+        came = self._house.clock.now()
+        self._extend(lent, came)  # an answer of the store that takes long must not find it ended
+        await self.asked(lent, Renew(lent.lease, until))
+        self._extend(lent, came)  # by what was granted
+
+    async def asked(self, lent: Lent, step: Step) -> Any:  # Any: see `run`
+        """Carry out a step on this lease. Raises Problem where it is over."""
+        return await self._guarded(lent, self.run(step))
+
+    async def enter(self, lent: Lent, entry: Entry, until: float) -> Line:
+        """Put the ticket, once: whoever asks again for the same is told of that one."""
+        if lent.has_left(entry.id):
+            return Line(entry.resource, (), 0)
+        ticket = lent.tickets.get(entry.id)
+        if ticket is not None:
+            looked: Line = await self.asked(lent, Look(lent.lease, ticket, entry.reach, until))
+            return looked
+        task = lent.entering.get(entry.id)
+        if task is None:
+            self._check_number(lent.tenant)
+            task = asyncio.create_task(self._entered(lent, entry, until))
+            lent.entering[entry.id] = task
+            task.add_done_callback(lambda done: _enough(lent, entry.id, done))
+        return await asyncio.shield(task)
+
+    async def leave(self, lent: Lent, step: Leave) -> bool:
+        """Remove a ticket; False where it was gone."""
+        left: bool = await self.asked(lent, step)
+        lent.leave_behind(step.ticket.id)
+        return left
+
+    def abandon(self, lent: Lent, entry: Entry) -> None:
+        """See to it that its ticket goes, whatever became of it."""
+        task = lent.entering.get(entry.id)
+        if task is not None and not task.done():  # its fate first
+            task.add_done_callback(lambda _: self.abandon(lent, entry))
+            return
+        put_here = entry.id in lent.tickets or entry.id in lent.entering
+        lent.entering.pop(entry.id, None)
+        lent.leave_behind(entry.id)
+        if put_here:  # else its request has not come yet, if ever it was sent, or it is somebody else's
+            lent.lease.abandon(entry)
+
+    async def close(self, tenant: Tenant, lease_id: str, until: float) -> None:
+        """End it at the store."""
+        lent = self._lent.get((tenant.name, lease_id))
+        if lent is not None:
+            self._forget(tenant.name, lease_id, lent)
+            await self.run(Operate(lent.lease.close, until))
+
+    def remaining(self, lent: Lent) -> float:
+        """For how long its client may believe in it, from now on."""
+        own = lent.ends_at - self._house.clock.now()
+        return max(0.0, min(own, lent.lease.remaining()))
+
+    async def end(self) -> None:
+        """The service ends. What was lent is left to the store, as its clients believe in it for a while."""
+        for task in list(self._ending):
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    async def _entered(self, lent: Lent, entry: Entry, until: float) -> Line:
+        def steps(_: float) -> Steps[Line]:
+            line: Line = yield Enter(lent.lease, entry, until)
+            return line
+
+        line: Line = await self._guarded(lent, self._gate.run(steps, 0.0))
+        me = line.find(entry.id)
+        if me is not None:
+            lent.tickets[entry.id] = me
+        return line
+
+    async def _guarded(self, lent: Lent, work: Any) -> Any:  # Any: a coroutine, and what it comes to
+        try:
+            return await work
+        except LeaseLost as error:
+            lent.over = True
+            raise Problem(Code.LEASE_GONE, _GONE) from error
+
+    def _check_number(self, tenant: Tenant) -> None:
+        others = (lent for lent in self._lent.values() if lent.tenant.name == tenant.name)
+        if sum(len(lent.tickets) + len(lent.entering) for lent in others) >= self._holds_max:
+            raise later(
+                Code.TOO_MANY_HOLDS,
+                f"this tenant may have {self._holds_max} tickets here, those that wait included: release some",
+            )
+
+    def _extend(self, lent: Lent, since: float) -> None:
+        lent.ends_at = max(lent.ends_at, since + lent.lease.ttl)
+
+    def _look_later(self, tenant: str, lease_id: str, lent: Lent) -> None:
+        seconds = max(0.0, lent.ends_at - self._house.clock.now())
+        asyncio.get_running_loop().call_later(seconds + 0.005, self._look, tenant, lease_id, lent)
+
+    def _look(self, tenant: str, lease_id: str, lent: Lent) -> None:
+        """Has its time come? Renewals move it without touching the timer."""
+        if lent.over or lent.lease.state in _ENDED:
+            self._forget(tenant, lease_id, lent)
+        elif self._house.clock.now() < lent.ends_at:
+            self._look_later(tenant, lease_id, lent)
+        else:
+            self._forget(tenant, lease_id, lent)
+            ending = asyncio.create_task(self._end(lent))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    def _forget(self, tenant: str, lease_id: str, lent: Lent) -> None:
+        lent.over = True
+        if self._lent.pop((tenant, lease_id), None) is not None:
+            self._by_tenant[tenant] -= 1
+
+    async def _end(self, lent: Lent) -> None:
+        """Its client has stopped renewing. Whoever comes next waits for the lock delay, which is kept here."""
+        await asyncio.sleep(lent.lock_delay)
+        try:
+            await self.run(Operate(lent.lease.close, self._house.request_until()))
+        except HoldfastError as error:  # nobody renews it any more: its TTL ends it
+            _log.warning("a lease that was not renewed could not be ended at the store: %s", error)
+
+
+def amended(lent: Lent, ticket_id: str, value: str) -> None:
+    """Its value is another one now."""
+    ticket = lent.tickets.get(ticket_id)
+    if ticket is not None:
+        lent.tickets[ticket_id] = ticket._replace(value=value)
+
+
+def renamed(entry: Entry, resource: str) -> Entry:
+    """The same wish, under the name that the store has for the line."""
+    return dataclasses.replace(entry, resource=resource)
+
+
+def _enough(lent: Lent, ticket_id: str, done: asyncio.Task[Line]) -> None:
+    """It has been put, or was refused: then it may be asked for again. What nobody knows stays as it is."""
+    if not done.cancelled() and isinstance(done.exception(), StoreUnavailable):
+        return
+    lent.entering.pop(ticket_id, None)
+
+
+def _one(step: Step) -> Steps[Any]:
+    return (yield step)

@@ -1,0 +1,127 @@
+"""One connection: uvicorn's HTTP/1.1 over httptools, with bounds where that has none.
+
+A client has `HEAD_SECONDS` for a request's line and headers, from the connection or from their first byte, and
+`HEAD_BYTES_MAX` bytes. What can't be read is answered with a problem document and the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from holdfast.sidecar.admission import CERTIFIED
+from holdfast.sidecar.bounds import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS
+from holdfast.sidecar.problems import Code, Problem
+
+
+class Connection(HttpToolsProtocol):
+    """See above. `_head` is the timer of a head that is on its way; None while none is awaited."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._heads_read = 0
+        self._certified: str | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client has come."""
+        super().connection_made(transport)
+        self._certified = _certified_name(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        self._head_came()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        if self._head is None and (self.cycle is None or self.cycle.response_complete):
+            self._await_head()
+        heads_before = self._heads_read
+        if self._head is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._heads_read == heads_before and self._head is not None and self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse(Code.HEAD_TOO_LARGE, f"request line and headers may have at most {HEAD_BYTES_MAX} bytes")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        if self._certified is not None:
+            self.scope["extensions"] = {CERTIFIED: {"name": self._certified}}
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._heads_read += 1
+        self._head_came()
+        if self.transport.is_closing():  # it was refused, and more came along with what was
+            return
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > HEAD_BYTES_MAX:
+            self._refuse(Code.HEAD_TOO_LARGE, f"request line and headers may have at most {HEAD_BYTES_MAX} bytes")
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Part of a body; of one whose head was refused, nobody's."""
+        if self.cycle is not None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        if self.cycle is not None:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        self._refuse(Code.BAD_REQUEST, "this is no HTTP/1.1 request that can be read")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nobody needs to hear of it: the request is answered as it is."""
+
+    def _await_head(self) -> None:
+        self._head_bytes = 0
+        self._head = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+
+    def _head_came(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _too_slow(self) -> None:
+        self._head = None
+        if self._head_bytes:
+            self._refuse(Code.TOO_SLOW, f"request line and headers did not come within {HEAD_SECONDS:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, code: Code, detail: str) -> None:
+        self._head_came()
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:  # behind a request that is not answered yet
+            self.transport.close()
+            return
+        answer = Problem(code, detail).answer()
+        reason = code.title.encode()
+        head = b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (code.status, reason, answer.type.encode(), len(answer.body)) + answer.body)
+        self.transport.close()
+
+
+def _certified_name(transport: Any) -> str | None:
+    """The common name in the client's certificate, if it showed one that was asked for."""
+    secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    certificate = secured.getpeercert() if secured is not None else None
+    subject: Any = (certificate or {}).get("subject", ())  # typeshed has one type for all that a certificate says
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return names[0] if names else None

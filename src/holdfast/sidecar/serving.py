@@ -1,0 +1,194 @@
+"""A service's life: bind, begin, serve, drain, end.
+
+SIGTERM or SIGINT begins the end: no connection is taken any more, waiting requests are answered with 503, streams end,
+candidates resign, holds that live by timers here are released. All of that is bounded; a second signal does not hasten
+it. SIGHUP reads tokens and certificates again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Final
+
+import uvicorn
+import uvloop
+
+from holdfast import aio
+from holdfast.errors import InvalidOption
+from holdfast.sidecar.access import AccessLog
+from holdfast.sidecar.app import App
+from holdfast.sidecar.auth import Tokens
+from holdfast.sidecar.bounds import KEEP_ALIVE_SECONDS
+from holdfast.sidecar.keeping import Keeper
+from holdfast.sidecar.protocol import Connection
+from holdfast.sidecar.service import Service
+from holdfast.sidecar.settings import Address, Settings, load_certificate, tls_context
+from holdfast.sidecar.sockets import bound, removed, url_of
+from holdfast.sidecar.table import PROBES, SERVED
+
+_log = logging.getLogger("holdfast.sidecar")
+_ANSWERS_SECONDS: Final = 5
+"""For how long answers that are on their way may take at the end."""
+
+
+def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callable[[list[str]], None]) -> None:
+    """Serve until a signal ends it. `started` is told the URLs once it can be used. Raises InvalidOption."""
+    settings.check()
+    if settings.tokens_in_clear:
+        _log.warning("tokens cross the network in clear: give --tls-cert and --tls-key, or let a proxy do TLS")
+    context = tls_context(settings)
+    tokens = None if settings.tokens is None else Tokens(settings.tokens)
+    _allow_many_connections()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(connect, settings, context, tokens, started))
+
+
+async def _serve(
+    connect: Callable[[], aio.Client],
+    settings: Settings,
+    context: ssl.SSLContext | None,
+    tokens: Tokens | None,
+    started: Callable[[list[str]], None],
+) -> None:
+    with contextlib.ExitStack() as sockets:
+        listening = [(sockets.enter_context(_bound(address)), context) for address in settings.listen]
+        probed = None if settings.health is None else sockets.enter_context(_bound(settings.health))
+        advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
+        async with AsyncExitStack() as parts:
+            client = await parts.enter_async_context(connect())
+            keeper = Keeper(client, address=advertise)
+            parts.push_async_callback(keeper.close)
+            service = Service.over(
+                client,
+                keeper,
+                elect=settings.elect,
+                most=settings.most,
+                tokens=tokens,
+                any_host=settings.insecure or not settings.asks_nobody,
+            )
+            parts.push_async_callback(service.lending.end)
+            parts.push_async_callback(service.candidates.resign)
+            access = AccessLog(sys.stderr if settings.access_log else None)
+            app = App(service, SERVED, access)
+            servers = [_Server(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening]
+            if probed is not None:
+                servers.append(_Server(App(service, PROBES, AccessLog(None)), probed, None))
+            await _run(service, servers, settings, context, started)
+
+
+async def _run(
+    service: Service,
+    servers: list[_Server],
+    settings: Settings,
+    context: ssl.SSLContext | None,
+    started: Callable[[list[str]], None],
+) -> None:
+    """Until a signal; then to the end of what is under way. What comes behind it is bounded by the client."""
+    ended = asyncio.Event()
+    with _signals(ended.set, lambda: _reload(service, settings, context)):
+        running = [asyncio.create_task(server.serve()) for server in servers]
+        follow = [] if service.tokens is None else [asyncio.create_task(service.tokens.follow())]
+        try:
+            for server in servers:
+                await server.listens()
+            started([server.url for server in servers])
+            await ended.wait()
+        finally:
+            _log.info("shutting down")
+            service.drain.begin()
+            for task in follow:
+                task.cancel()
+            resigned = asyncio.create_task(service.candidates.resign())  # at once: others may lead while answers end
+            for server in servers:
+                server.should_exit = True
+            try:
+                async with asyncio.timeout(settings.drain_seconds):
+                    await asyncio.gather(*running, resigned, *follow, return_exceptions=True)
+            except TimeoutError:
+                _log.warning("not all requests ended within %g s; they are cut off", settings.drain_seconds)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn on one socket, without its signal handlers."""
+
+    def __init__(self, app: App, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_ANSWERS_SECONDS,
+        )
+        config.load()
+        config.ssl = context
+        super().__init__(config)
+        self.url = url_of(sock, tls=context is not None)
+        self._sock = sock
+
+    async def serve(self, sockets: Any = None) -> None:
+        """Until `should_exit`."""
+        await super().serve([self._sock])
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are heard once for all servers, in `_signals`."""
+        yield
+
+    async def listens(self) -> None:
+        """Returns once connections are accepted."""
+        while not self.started:
+            await asyncio.sleep(0.005)  # uvicorn tells it by nothing but this flag
+
+
+@contextmanager
+def _bound(address: Address) -> Iterator[socket.socket]:
+    sock = bound(address)
+    try:
+        yield sock
+    finally:
+        removed(sock, address)
+
+
+@contextmanager
+def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+def _reload(service: Service, settings: Settings, context: ssl.SSLContext | None) -> None:
+    if service.tokens is not None:
+        service.tokens.reload()
+    if context is not None:
+        try:
+            load_certificate(context, settings)
+        except InvalidOption as error:
+            _log.error("the certificate stays as it was: %s", error)
+
+
+def _allow_many_connections() -> None:
+    """Each waiting request is a connection: as many as the machine allows this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
