@@ -1,7 +1,7 @@
 """What runs in each worker process: stand in the election, and while leading write to the ledger.
 
 Reports go out as lines on standard output. "resign" on standard input ends the time in office; the end
-of standard input ends the process. Run as `python -m holdfast.cli.worker NAME ELECTION TTL LEDGER PARENT`,
+of standard input ends the process. Run as `python -m holdfast.cli.demo.worker NAME ELECTION TTL LEDGER PARENT`,
 with the store in HOLDFAST_URL: a command line is everybody's to read, and a URL may have a password in it.
 """
 
@@ -14,8 +14,8 @@ import threading
 import time
 
 import holdfast
-from holdfast.cli import ledger
-from holdfast.cli.inbox import Kind, Report
+from holdfast.cli.demo import ledger
+from holdfast.cli.demo.inbox import Kind, Report
 from holdfast.cli.leash import die_with
 
 _BEAT_SECONDS = 0.5

@@ -7,7 +7,6 @@ was asleep. Every figure is measured, every promise checked.
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import sys
 import threading
@@ -15,36 +14,19 @@ import time
 from contextlib import ExitStack
 
 import holdfast
-from holdfast.cli import scenes
-from holdfast.cli.crew import Crew
-from holdfast.cli.etcd import find_etcd, running_etcd
-from holdfast.cli.inbox import Inbox, Interrupted, Kind, Report, signals_into
-from holdfast.cli.ledger import Ledger, serving
-from holdfast.cli.screen import Screen, Tone
-from holdfast.cli.stage import Stage, Unmet
+from holdfast.cli.demo import scenes
+from holdfast.cli.demo.crew import Crew
+from holdfast.cli.demo.etcd import find_etcd, running_etcd
+from holdfast.cli.demo.inbox import Inbox, Interrupted, Kind, Report, signals_into
+from holdfast.cli.demo.ledger import Ledger, serving
+from holdfast.cli.demo.screen import Screen, Tone
+from holdfast.cli.demo.stage import Stage, Unmet
 
-_TTL_SECONDS = 3.0
+TTL_SECONDS = 3.0
 _TTL_SECONDS_MAX = 60.0
-_LINES = 4
-_LINES_QUICK = 1
+LINES = 4
+LINES_QUICK = 1
 _AS_PROMISED, _NOT_AS_PROMISED, _SIGNALLED = 0, 1, 128
-
-
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Define the command and its options."""
-    parser = commands.add_parser(
-        "demo",
-        help="watch three processes elect a leader, lose it, and be protected from its return",
-        description="Three real processes, one election, one fenced ledger, on an etcd of its own. Takes about 20 s.",
-    )
-    parser.add_argument("--ttl", type=float, default=_TTL_SECONDS, metavar="SECONDS", help="TTL to ask for (default 3)")
-    parser.add_argument("--quick", action="store_true", help="leave the reader no pauses between the steps")
-    parser.add_argument("--url", help="use this running store, etcd://... or zookeeper://..., instead of an own etcd")
-    parser.set_defaults(run=_run)
-
-
-def _run(chosen: argparse.Namespace) -> int:
-    return run(url=chosen.url, ttl=chosen.ttl, lines=_LINES_QUICK if chosen.quick else _LINES)
 
 
 def run(*, url: str | None, ttl: float, lines: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import signal
 
-from holdfast.cli.inbox import Kind, Report
-from holdfast.cli.screen import Tone
-from holdfast.cli.stage import ANSWER_SECONDS, Matches, Stage
+from holdfast.cli.demo.inbox import Kind, Report
+from holdfast.cli.demo.screen import Tone
+from holdfast.cli.demo.stage import ANSWER_SECONDS, Matches, Stage
 
 CANDIDATES = ("anna", "bela", "cleo")
 _START_SECONDS = 20.0

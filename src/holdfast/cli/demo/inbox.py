@@ -9,11 +9,12 @@ from __future__ import annotations
 import enum
 import json
 import queue
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+
+from holdfast.cli.hearing import hearing
 
 
 class Kind(enum.StrEnum):
@@ -87,15 +88,6 @@ class Inbox:
 
 @contextmanager
 def signals_into(inbox: Inbox) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal arrive in the inbox as Interrupted. Only from the main thread.
-
-    A signal that whoever started us had set to be ignored (nohup, a shell's background job) stays ignored.
-    """
-    candidates = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    numbers = [number for number in candidates if signal.getsignal(number) is not signal.SIG_IGN]
-    before = [signal.signal(number, lambda got, _: inbox.put(Interrupted(got))) for number in numbers]
-    try:
+    """Ctrl-C, SIGTERM and a closed terminal arrive in the inbox as Interrupted. Only from the main thread."""
+    with hearing(lambda number: inbox.put(Interrupted(number))):
         yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.cli.crew import Crew
-from holdfast.cli.inbox import Inbox, Kind, Report
-from holdfast.cli.ledger import Ledger
-from holdfast.cli.screen import Screen, Tone
-from holdfast.errors import HoldfastError
+from holdfast.cli.demo.crew import Crew
+from holdfast.cli.demo.inbox import Inbox, Kind, Report
+from holdfast.cli.demo.ledger import Ledger
+from holdfast.cli.demo.screen import Screen, Tone
+from holdfast.errors import StoreError
 
 ANSWER_SECONDS = 10.0
 """How long anything may take that needs no lease to run out."""
@@ -27,7 +27,7 @@ class Unmet(Exception):
     """Something that the story needs did not happen in time, or happened by itself."""
 
 
-class WorkerFailed(HoldfastError):
+class WorkerFailed(StoreError):
     """A worker process could not go on; the message is its own error's."""
 
 
