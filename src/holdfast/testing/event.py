@@ -100,7 +100,8 @@ class Event:
     revision: int | None = None
     """The place in the store's own order, for truth and store events."""
     cause: str = ""
-    """Why a ticket was removed, where it is known: left, lease, admin."""
+    """Why a ticket was removed, where it is known: left, lease, admin. Why a lease ended: admin, or early, where the
+    store ended it before the time that it had promised a moment ago."""
     count: int | None = None
     """Of a figure, of `counter` and `contents`: how many."""
     detail: str = ""

@@ -55,13 +55,15 @@ def _phantom(history: History, belief: Belief, stay: Stay | None) -> Iterator[Vi
 def s8(history: History) -> Verdict:
     """Releases hit their own ticket, and told the truth."""
     releases = _releases(history)
-    known = stays(history)
+    known, leavings = stays(history), _leavings(history)
     held = {belief.ok.hold: belief for belief in beliefs(history)}
     gone = [stay for line in known.values() for stay in line.values() if stay.removed is not None and stay.id in held]
     found = itertools.chain(
         _released_twice(releases),
-        _wrongly_told(releases, held, {ticket: stay for line in known.values() for ticket, stay in line.items()}),
-        _hit_by_others(history, gone, releases),
+        _wrongly_told(
+            releases, held, {ticket: stay for line in known.values() for ticket, stay in line.items()}, leavings
+        ),
+        _hit_by_others(history, gone, releases, leavings),
     )
     counts = {"releases": sum(map(len, releases.values())), "removals": len(gone)}
     return judged("S8", found, counts, unknown=_NO_TRUTH if not known else "" if gone else "no held ticket was removed")
@@ -84,7 +86,10 @@ def _released_twice(releases: dict[str, list[Call]]) -> Iterator[Violation]:
 
 
 def _wrongly_told(
-    releases: dict[str, list[Call]], held: dict[str, Belief], known: dict[str, Stay]
+    releases: dict[str, list[Call]],
+    held: dict[str, Belief],
+    known: dict[str, Stay],
+    leavings: dict[str, list[float]],
 ) -> Iterator[Violation]:
     for hold, calls in releases.items():
         stay = known.get(hold)
@@ -93,7 +98,8 @@ def _wrongly_told(
             if stay is None or outcome is None or outcome.kind is Kind.INFO:
                 continue
             if stay.removed is None or stay.removed.earliest > outcome.at:
-                if call.ok or _believed_until(call, held.get(hold)):
+                closing = any(at <= outcome.at for at in leavings.get(outcome.client, ()))  # which takes it along
+                if call.ok or (not closing and _believed_until(call, held.get(hold))):
                     told = "removed" if call.ok else "gone already"
                     yield Violation(f"ticket {hold} was told to be {told}, and stood", _seen(outcome, stay.removed))
             elif call.ok and stay.removed.cause == "lease":
@@ -106,14 +112,20 @@ def _believed_until(call: Call, belief: Belief | None) -> bool:
     return belief is not None and belief.ended_by is call.invoke
 
 
-def _hit_by_others(history: History, gone: list[Stay], releases: dict[str, list[Call]]) -> Iterator[Violation]:
-    ends, leavings = lease_ends(history), _leavings(history)
+def _hit_by_others(
+    history: History, gone: list[Stay], releases: dict[str, list[Call]], leavings: dict[str, list[float]]
+) -> Iterator[Violation]:
+    ends = _all_ends(history)
+    granted = {event.lease for event in history.of(Kind.TRUTH) if event.operation == "lease_granted"}
     for stay in gone:
         removed = stay.removed
         if removed is None or removed.cause in ("lease", "admin"):
             continue
-        ended = ends.get(stay.created.lease)
-        if ended is not None and ended.earliest <= removed.at:
+        if granted and stay.created.lease not in granted:
+            continue  # it came and went between two questions to the store: its end may have done it
+        if any(
+            ended.at >= stay.created.earliest and ended.earliest <= removed.at for ended in ends[stay.created.lease]
+        ):
             continue
         asked = [call.invoke.at for call in releases.get(stay.id, ())] + leavings.get(stay.created.client, [])
         if not any(at <= removed.at for at in asked):
@@ -122,6 +134,15 @@ def _hit_by_others(history: History, gone: list[Stay], releases: dict[str, list[
                 "holder nor its lease's end nor an administrator did it",
                 (stay.created, removed),
             )
+
+
+def _all_ends(history: History) -> dict[str, list[Event]]:
+    """By lease. One whose grant was sent twice may live twice, and end twice."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in history.of(Kind.TRUTH):
+        if event.operation == "lease_ended":
+            found[event.lease].append(event)
+    return found
 
 
 def _leavings(history: History) -> dict[str, list[float]]:
@@ -219,7 +240,7 @@ def _leases_left(history: History, closed: dict[str, Event | None], gone_within:
 
 def s11(history: History) -> Verdict:
     """No belief in a lease that the store was seen to have ended."""
-    ends = {lease: ended for lease, ended in lease_ends(history).items() if ended.cause != "admin"}
+    ends = {lease: ended for lease, ended in lease_ends(history).items() if ended.cause not in ("admin", "early")}
     ending = [belief for belief in beliefs(history) if belief.ok.lease in ends]
     found = (v for belief in ending for v in _believed_in_the_dead(belief, ends[belief.ok.lease]))
     return judged("S11", found, {"holds": len(ending)}, unknown="" if ending else "no end of a held lease is on record")

@@ -21,7 +21,10 @@ In reading order:
     faces.py      the asyncio face behind blocking calls, so that each test is written once
     fixtures.py   `world` on both faces, `world_below` for the verbs, `world_aio` for asyncio itself
     suite.py      all the tests; a module per subject: test_laws, test_verbs, test_recipes, test_guarded,
-                  test_lock_delay, test_aio
+                  test_lock_delay, test_aio, test_operating, test_entrusting
+
+Leases need not have what operators need (`operating`): a world that says `for_operators = False` skips test_operating.
+Backends need not have holds that others renew (`entrusting`): one that has says `entrusts = True` to test_entrusting.
 
 A test that needs a fault which the world does not know is skipped with a word on what to define. Nothing else
 is ever skipped: a backend that passes without a skip keeps every law that memory, etcd and ZooKeeper are held
@@ -41,6 +44,8 @@ pytest.register_assert_rewrite(
             "test_guarded",
             "test_lock_delay",
             "test_aio",
+            "test_operating",
+            "test_entrusting",
         )
     )
 )

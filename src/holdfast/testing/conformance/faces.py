@@ -11,7 +11,7 @@ from typing import Any
 import holdfast
 from holdfast import aio
 
-_WRAPPED = (aio.Client, aio.Lock, aio.Semaphore, aio.RWLock, aio.Election, aio.Hold, aio.Loss, aio.Store)
+_WRAPPED = (aio.Client, aio.Lock, aio.Semaphore, aio.RWLock, aio.Election, aio.Hold, aio.Loss, aio.Store, aio.Operator)
 
 
 class Loop:

@@ -54,4 +54,4 @@ def _world(request: pytest.FixtureRequest, face: Face, make_world: MakeWorld) ->
     finally:
         made.close()
     # A store may take a moment: ZooKeeper removes the empty containers of a lost session in time.
-    assert eventually(lambda: made.left() == []), f"left in the store: {made.left()}"
+    assert eventually(lambda: made.forgotten() == []), f"left in the store: {made.forgotten()}"

@@ -32,8 +32,8 @@ def test_body_is_cancelled_on_loss_and_lease_lost_raised_at_its_edge(world_aio: 
             cancelled = False
             with pytest.raises(LeaseLost):
                 async with client.lock("a") as hold:
-                    await asyncio.to_thread(world_aio.expire, hold)
                     try:
+                        await asyncio.to_thread(world_aio.expire, hold)
                         await asyncio.sleep(30)
                     except asyncio.CancelledError:
                         cancelled = True

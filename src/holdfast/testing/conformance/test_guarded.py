@@ -198,7 +198,7 @@ def _write_on_its_way(world: World, client: Any, hold: Any, put: Put) -> Iterato
     """`put` has been sent and has not arrived; calling what is yielded sees it arrive, and tells what came of it."""
     if not world.can("delay"):  # the same at the seam above: the commit is sent when it is to arrive
         real = inner(hold)
-        step = next(real._keys.commit([put], soon()))
+        step = next(real._own_keys().commit([put], soon()))
         yield lambda: real._lease.commit(step.ticket, step.compares, step.writes, soon()).fate
         return
     world.delay(client, 2.0)
@@ -288,7 +288,7 @@ def test_commit_that_was_carried_out_is_not_told_as_certainly_not(world: World, 
     client = world.client(ttl=20)
     hold = client.lock("guarded").acquire()
     real = inner(hold)
-    steps = real._keys.commit([Put(data("a"), b"1")], soon())
+    steps = real._own_keys().commit([Put(data("a"), b"1")], soon())
     step = next(steps)
     assert real._lease.commit(step.ticket, step.compares, step.writes, soon()).fate is Fate.DONE
     touch = steps.throw(holdfast.StoreUnavailable("the answer was lost"))
@@ -401,7 +401,7 @@ def test_interrupted_commit_is_settled_before_the_next_exchange(world: World, da
     client = world.client(ttl=20)
     with client.lock("guarded") as hold:
         real = inner(hold)
-        keys = real._keys
+        keys = real._own_keys()
         steps = keys.commit([Put(data("a"), b"late")], soon())
         step = next(steps)
         assert isinstance(step, Commit)

@@ -10,14 +10,17 @@ A world lives for one test. It promises nothing about the store beyond that test
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeVar
 
+from holdfast.limits import NAME_BYTES_MAX
 from holdfast.testing.conformance.faces import Face
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 _numbers = itertools.count(1)
+_IS_NOTE: Final = re.compile(r"/%(audit|journal)(/|\Z)")
 _NEEDS: Final = "holdfast_needs"
 
 
@@ -37,11 +40,20 @@ class World:
     """Nothing shorter is granted."""
     refuses_long_leases: ClassVar[str] = ""
     """A word of the refusal of a lease of more than seven minutes; "" where the store grants one."""
+    name_bytes_max: int = NAME_BYTES_MAX
+    """Longer names are refused: less than usual where all names begin with something."""
+    for_operators: ClassVar[bool] = True
+    """Its leases have `operating`."""
+    entrusts: ClassVar[bool] = False
+    """Its backend has `entrusting`: holds that others renew."""
+    tells_time_left: ClassVar[bool] = True
+    """The store can say how long anybody's lease stands if nobody renews it."""
 
     def __init__(self, face: Face) -> None:
         self.face = face
         self.namespace = f"test-{next(_numbers)}-{time.monotonic_ns():x}"
         self.clients: list[Any] = []  # Any: of either face
+        self.keeps_notes = False  # a test that uses the audit or the journal sets it: law 12 does not hold for those
 
     def client(self, **options: Any) -> Any:
         """A client of the face under test. Any: either face's."""
@@ -58,6 +70,8 @@ class World:
 
     def can(self, fault: str) -> bool:
         """Is this fault, or count, defined?"""
+        if fault in ("for_operators", "entrusts"):
+            return bool(getattr(self, fault))
         return getattr(type(self), fault) is not getattr(World, fault)
 
     # What every backend's author defines.
@@ -78,10 +92,20 @@ class World:
         """Everything the store has under the test's namespace."""
         raise NotImplementedError
 
+    def forgotten(self) -> list[str]:
+        """Of what is left: what should not be. Notes may stay where the test made some, and what stands above them."""
+        left = self.left()
+        if not self.keeps_notes:
+            return left
+        return [place for place in left if not _IS_NOTE.search(place) and place.strip("/") != self.namespace]
+
     # Faults and counts. Not defined: the tests that need it are skipped.
 
     def lose_answer(self, client: Any, verb: str, times: int = 1) -> None:
-        """The next request of this verb happens, and its answer is lost. Verbs: those of the Lease protocol."""
+        """The next request of this verb happens, and its answer is lost.
+
+        Verbs: those of the Lease protocol, and `remove` of Operating.
+        """
         raise NotImplementedError
 
     def lose_request(self, client: Any, verb: str, times: int = 1) -> None:

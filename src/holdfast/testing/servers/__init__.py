@@ -2,7 +2,7 @@
 
 Reading order: specs.py (what can be asked for), cluster.py (what comes back: Cluster, Member), native.py (servers as
 processes: commands.py, processes.py and certificates.py are its parts), proxy.py (faults on the wire; faults.py,
-framing.py and wire.py are its parts), counters.py (what the servers counted), control.py (etcdctl).
+framing.py, streams.py and wire.py are its parts), counters.py (what the servers counted), control.py (etcdctl).
 
 Lifetimes: a cluster lives until its `close()` or its provider's, and never longer than the process that started it.
 Everything binds loopback only, but for members at a `Site` of their own. TLS needs the package `cryptography`.

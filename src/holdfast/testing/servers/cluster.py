@@ -45,6 +45,8 @@ class Machine(Protocol):
 
     def log_tail(self) -> str: ...
 
+    def log(self) -> str: ...
+
 
 class Condition(Enum):
     """What the test did to a member last; not what the server makes of it."""
@@ -104,6 +106,10 @@ class Member:
     def log_tail(self) -> str:
         """The last few kilobytes the server wrote to its log, over all its starts."""
         return self._machine.log_tail()
+
+    def log(self) -> str:
+        """All that it wrote to its log, over all its starts."""
+        return self._machine.log()
 
     def check_alive(self) -> None:
         """Raise ServerFailed when the server ended by itself."""

@@ -19,9 +19,9 @@ from holdfast.testing.servers.specs import ServerFailed, ServersMissing
 _CTL_SECONDS = 30.0
 
 
-def etcdctl(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+def etcdctl(cluster: Cluster, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run etcdctl against the cluster and return what it printed; a failing exit status is the caller's to read."""
-    return _run(cluster, args, login=True)
+    return _run(cluster, args, login=True, stdin=stdin)
 
 
 def etcdctl_popen(cluster: Cluster, *args: str) -> subprocess.Popen[str]:
@@ -73,10 +73,10 @@ def _candidates(program: str) -> list[Path]:
     return found + ([Path(on_path)] if on_path else [])
 
 
-def _run(cluster: Cluster, args: Sequence[str], *, login: bool) -> subprocess.CompletedProcess[str]:
+def _run(cluster: Cluster, args: Sequence[str], *, login: bool, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         _command(cluster, args, login=login),
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=_CTL_SECONDS,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from holdfast.testing.servers.framing import Request
 
-Match: TypeAlias = Callable[..., bool]  # (method, path, body) for etcd, (opcode, frame) for zookeeper
+Match: TypeAlias = Callable[..., bool]  # (method, path, body or message) for etcd, (opcode, frame) for zookeeper
 
 
 class Held:
@@ -36,6 +36,7 @@ class Held:
 class Fate(Enum):
     LOSE_ANSWER = "lose answer"
     LOSE_REQUEST = "lose request"
+    SWALLOW_REQUEST = "swallow request"
     HOLD_ANSWER = "hold answer"
 
 

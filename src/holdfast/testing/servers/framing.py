@@ -1,4 +1,5 @@
-"""Where one request or answer ends: HTTP/1.1 as etcd's gateway speaks it, and ZooKeeper's jute frames.
+"""Where one request or answer ends: HTTP/1.1 as etcd's gateway speaks it, and ZooKeeper's jute frames. For etcd's gRPC
+see streams.py.
 
 Pure: bytes in, pieces out, no sockets and no clock. A `Conversation` sees both directions of one connection, so that
 answers can name the request they belong to: HTTP by order, ZooKeeper by xid. Bytes that make no sense (TLS, a
@@ -13,12 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-WireProtocol: TypeAlias = Literal["etcd", "zookeeper", "raw"]
+WireProtocol: TypeAlias = Literal["etcd", "etcd+grpc", "zookeeper", "raw"]
+"""etcd's two are one: each connection says itself whether it is HTTP/1.1 or HTTP/2."""
 _HEAD_BYTES_MAX = 64 * 1024
 _FRAME_BYTES_MAX = 64 * 1024 * 1024
 _XID_AND_OPCODE = struct.Struct(">ii")
 _LENGTH = struct.Struct(">i")
 _CONNECT = 0
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client's side of HTTP/2 begins with."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ class Conversation(Protocol):
 
 def conversation(protocol: WireProtocol) -> Conversation:
     """A fresh conversation for a fresh connection."""
-    if protocol == "etcd":
-        return HttpConversation()
+    if protocol in ("etcd", "etcd+grpc"):
+        return EtcdConversation()
     return ZooKeeperConversation() if protocol == "zookeeper" else RawConversation()
 
 
@@ -136,6 +140,38 @@ class _Frames:
             return frames, b""
         rest, self._buffer = self._buffer, b""
         return frames, rest
+
+
+class EtcdConversation:
+    """HTTP/1.1 or, where it begins like that, HTTP/2 with gRPC. Of a server that speaks first it is not known yet."""
+
+    def __init__(self) -> None:
+        self._begun: Conversation | None = None
+        self._first = b""
+        self._early = b""
+
+    def requests(self, data: bytes) -> list[Piece]:
+        if self._begun is None:
+            self._first, data = self._first + data, b""
+            if len(self._first) < len(HTTP_2) and HTTP_2.startswith(self._first):
+                return []
+            self._begun, data = self._begin(), self._first
+        return self._begun.requests(data)
+
+    def answers(self, data: bytes) -> list[Piece]:
+        if self._begun is None:
+            self._early += data
+            return [Piece(data)]
+        return self._begun.answers(data)
+
+    def _begin(self) -> Conversation:
+        if not self._first.startswith(HTTP_2):
+            return HttpConversation()
+        from holdfast.testing.servers.streams import GrpcConversation  # needs a package that the others don't
+
+        begun = GrpcConversation()
+        begun.answers(self._early)  # they have been passed on; what comes now goes on where they ended
+        return begun
 
 
 class HttpConversation:

@@ -118,6 +118,9 @@ class ServerProcess:
             log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
             return log.read().decode("utf-8", "replace")
 
+    def log(self) -> str:
+        return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
+
     def _running(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
             raise ServerFailed("there is no running process")

@@ -2,7 +2,7 @@
 
 Faults of the network: `blackhole`, `refuse`, `reset`, `delay`, ended by `heal`. Faults of one answer: `lose_answer`
 (it happened, nobody heard), `lose_request` (it did not happen), `hold_answer` (it happened, heard later), armed for
-the next matching request and ended by firing or by `forget`. They work on plain HTTP/1.1 and plain jute; with TLS use
+the next matching request and ended by firing or by `forget`. They work on plain HTTP/1.1, HTTP/2 and jute; with TLS use
 protocol "raw", where nothing matches.
 
 One thread runs one event loop that owns all state; public methods hand their work to it and return when it is done,
@@ -122,6 +122,10 @@ class FaultProxy:
     def lose_request(self, match: Match, times: int = 1) -> threading.Event:
         """Do not forward the next matching requests; RST the connection instead. The event is as above."""
         return self._arm(Fate.LOSE_REQUEST, match, times).done
+
+    def swallow_request(self, match: Match, times: int = 1) -> threading.Event:
+        """Do not forward the next matching requests, and let the connection live on. The event is as above."""
+        return self._arm(Fate.SWALLOW_REQUEST, match, times).done
 
     def hold_answer(self, match: Match) -> Held:
         """Forward the next matching request and hold its answer, and all that follows it, until released."""

@@ -254,6 +254,9 @@ class _Link:
             return piece.data, None
         if rule.fate is Fate.LOSE_REQUEST:
             return _End.RESET, rule
+        if rule.fate is Fate.SWALLOW_REQUEST:
+            rule.fire()
+            return b"", None
         self._rules[piece.request.number] = rule
         return piece.data, None
 

@@ -35,6 +35,10 @@ class Queue:
         self._closed = False
         self._wake_closer: Callable[[], None] | None = None
 
+    @property
+    def crowded(self) -> bool:
+        return bool(self._waiting)
+
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         # callbacks are taken even then: the house would start a real thread for the last of them
         if self._closed and "callback" not in self._name:

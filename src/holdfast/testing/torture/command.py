@@ -3,6 +3,7 @@
     --nemesis a,b      a and b, one after the other
     --nemesis a+b      both at the same time
     --nemesis none     a calm run
+    check FILE…        judge kept histories once more, as `python -m holdfast.testing.check` does
 
 Exit codes: 0 passed, 1 failed, 2 unknown, 3 could not run (the sentence says what to do). Histories are kept with
 `--keep DIR`; without, they go with a run that passed, and stay for any other.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from holdfast.testing import check
 from holdfast.testing.servers import Cluster, ServerFailed, ServersMissing
 from holdfast.testing.torture import nemeses
 from holdfast.testing.torture.crew import WorkerFailed
@@ -35,6 +37,7 @@ from holdfast.testing.verdicts import Outcome
 CODES: Final = {Outcome.PASSED: 0, Outcome.FAILED: 1, Outcome.UNKNOWN: 2}
 COULD_NOT_RUN: Final = 3
 BACKENDS: Final = ("etcd", "zookeeper")
+TRANSPORTS: Final = ("gateway", "grpc")
 CALM: Final = "none"
 _SECONDS_LEAST: Final = 1.0
 _CLIENTS_MAX: Final = 50
@@ -61,12 +64,16 @@ class Asked:
     clients: int = CLIENTS
     fenced: bool = True
     careless: float = 0.1
+    transport: Any = "gateway"  # Any: as above
     keep: Path | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what was asked; the exit code."""
-    asked = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["check"]:
+        return check.main(words[1:])
+    asked = _parser().parse_args(words)
     try:
         if asked.list:
             print(listed())
@@ -74,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.profile:
             from holdfast.testing.torture.profiles import run_profile  # it starts this module's runs as processes
 
-            return run_profile(asked.profile, parallel=asked.parallel, keep=asked.keep, into=asked.json)
+            on = BACKENDS if asked.backend is None else (asked.backend,)
+            return run_profile(asked.profile, on, parallel=asked.parallel, keep=asked.keep, into=asked.json)
         return _one(_checked(asked), asked.json)
     except _NO_RUN as error:
         print(f"could not run: {error}", file=sys.stderr)
@@ -134,6 +142,7 @@ def _trial(asked: Asked) -> Trial:
         ttl=asked.ttl,
         fenced=asked.fenced,
         careless=asked.careless,
+        transport=asked.transport,
     )
 
 
@@ -170,6 +179,8 @@ def _checked(asked: argparse.Namespace) -> Asked:
         raise BadArguments(f"--ttl {asked.ttl:g}: at least {_TTL_LEAST:g}")
     if not 0.0 <= asked.careless <= 1.0:
         raise BadArguments(f"--careless {asked.careless:g}: from 0 to 1")
+    if asked.transport == "grpc" and asked.backend != "etcd":
+        raise BadArguments(f"--transport grpc is etcd's; --backend is {asked.backend}")
     return Asked(
         backend=asked.backend,
         nemesis=asked.nemesis,
@@ -179,6 +190,7 @@ def _checked(asked: argparse.Namespace) -> Asked:
         clients=asked.clients,
         fenced=not asked.unfenced,
         careless=asked.careless,
+        transport=asked.transport,
         keep=asked.keep,
     )
 
@@ -190,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--backend", choices=BACKENDS)
+    parser.add_argument("--transport", choices=TRANSPORTS, default="gateway", help="how the workers speak to etcd")
     parser.add_argument("--nemesis", metavar="NAME[,NAME…]", help="what breaks things; see --list")
     parser.add_argument("--seconds", type=float, default=30.0, metavar="N", help="for how long; default 30")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of every lot that is drawn; default 1")
@@ -200,7 +213,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where the histories go, and stay")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the report once more, for machines")
     parser.add_argument("--list", action="store_true", help="every nemesis, and what it needs")
-    parser.add_argument("--profile", choices=("ci", "night"), help="many runs, and a table of what they covered")
+    parser.add_argument(
+        "--profile",
+        choices=("ci", "night"),
+        help="many runs, and a table of what they covered; on both stores, or the --backend",
+    )
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="runs of a profile at a time; default 1")
     return parser
 

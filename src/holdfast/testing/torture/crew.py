@@ -112,7 +112,7 @@ class Member:
             if self._paused or self._killed:
                 return
             self._process.send_signal(signal.SIGSTOP)
-            _wait_until_it_stands(self.pid)
+            wait_until_it_stands(self.pid)
             self._paused = True
             self._diary.write(Kind.PAUSED, self.name)
 
@@ -245,7 +245,7 @@ class RunCrew:
             member.end_at_once()
 
 
-def _wait_until_it_stands(pid: int) -> None:
+def wait_until_it_stands(pid: int) -> None:
     """Until every thread of it is stopped, as the kernel sees it."""
     until = time.monotonic() + _STANDS_SECONDS
     while time.monotonic() < until:

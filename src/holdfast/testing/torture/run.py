@@ -12,6 +12,7 @@ no fault at all, a truth with gaps, a server that did not come back. A worker th
 
 from __future__ import annotations
 
+import gzip
 import random
 import signal
 import tempfile
@@ -29,10 +30,14 @@ from holdfast.testing.history import History, Recorder, monotonic
 from holdfast.testing.servers import Condition, ServerFailed, ZooKeeperSpec
 from holdfast.testing.torture.crew import Member, RunCrew, Spawner, WorkerFailed
 from holdfast.testing.torture.diary import RunDiary
+from holdfast.testing.torture.ground.urls import by_transport
 from holdfast.testing.torture.observers import Observer, Truth, observer
+from holdfast.testing.torture.observers.zookeeper import transaction_logs
 from holdfast.testing.torture.parts import Ground, Nemesis
 from holdfast.testing.torture.verdict import Judgement, Phases, judge, take_over
+from holdfast.testing.torture.versions import version_of
 from holdfast.testing.torture.worker.plan import Face, Plan
+from holdfast.testing.verdicts import Outcome
 
 NAMESPACE: Final = "torture"
 CLIENTS: Final = 5
@@ -64,6 +69,8 @@ class Trial:
     ttl: float = TTL_SECONDS
     fenced: bool = True
     actors: int = 3
+    transport: Literal["gateway", "grpc"] = "gateway"
+    """How the workers speak to etcd."""
     careless: float = 0.1
     """How often workers think for long before they write, without a look: see Plan."""
     warm: float = WARM_SECONDS
@@ -93,6 +100,7 @@ class _Run:
         self._ground = ground
         self._lots = random.Random(trial.seed)
         self._notes = _Notes()
+        self._version = version_of(ground.cluster)
         self._recorder = undo.enter_context(Recorder(trial.directory / "nemesis.jsonl"))
         self._diary = RunDiary(self._recorder)
         self._spawner = Spawner()
@@ -120,7 +128,10 @@ class _Run:
         phases = Phases(begun, broken_at, mended_at, settled_at)
         notes = (tuple(self._notes.broke), tuple(self._notes.doubts))
         history = History.read(*sorted(self._trial.directory.glob("*.jsonl")))
-        return judge(self._trial, history, truth, phases, self._diary.counts, *notes)
+        judgement = judge(self._trial, history, truth, phases, self._diary.counts, *notes, version=self._version)
+        if judgement.outcome is not Outcome.PASSED:
+            self._keep_logs()
+        return judgement
 
     # Beginning.
 
@@ -153,7 +164,7 @@ class _Run:
         return Plan(
             name=f"w{number}",
             face=face,
-            url=self._ground.url(place),
+            url=by_transport(self._ground.url(place), self._trial.transport),
             options=options,
             seed=f"{self._trial.seed} w{number}",
             history=str(self._trial.directory / f"w{number}.jsonl"),
@@ -231,6 +242,7 @@ class _Run:
         for told in self._crew.end():
             if told not in self._notes.broke:
                 self._notes.broke.append(told)
+        self._check_servers()
         self._register.send_signal(signal.SIGTERM)
         self._register.wait(_REGISTER_SECONDS)
         time.sleep(_GONE_SECONDS)  # what is to be gone by now has to be seen to be gone
@@ -238,8 +250,26 @@ class _Run:
         with Recorder(self._trial.directory / "truth.jsonl") as recorder:
             for event in truth.events:
                 recorder.record(event)
-        self._measure(truth.left)
+        if not truth.missing:  # else nobody has counted
+            self._measure(truth.left)
         return truth
+
+    def _check_servers(self) -> None:
+        """One that ended by itself, after it was mended last, leaves the run unknown: that was no fault of ours."""
+        for member in self._ground.cluster.members:
+            try:
+                member.check_alive()
+            except ServerFailed as error:
+                self._notes.doubts.append(str(error))
+
+    def _keep_logs(self) -> None:
+        """What the servers said and, of ZooKeeper, what they logged, beside the histories: they end with the run."""
+        for number, member in enumerate(self._ground.cluster.members):
+            (self._trial.directory / f"server-{number}.log").write_text(member.log())
+            if self._trial.backend == "zookeeper":
+                for path in transaction_logs(member):  # allocated ahead, and so mostly zeros
+                    kept = self._trial.directory / f"server-{number}-{path.name}.gz"
+                    kept.write_bytes(gzip.compress(path.read_bytes(), 1))
 
     def _measure(self, figures: dict[str, int]) -> None:
         for what, count in figures.items():

@@ -78,6 +78,7 @@ def command(judgement: Judgement, names: str) -> str:
     words += ["--seconds", f"{trial.seconds:g}", "--seed", str(trial.seed), "--ttl", f"{trial.ttl:g}"]
     words += ["--clients", str(trial.clients)]
     words += ["--careless", f"{trial.careless:g}"]
+    words += ["--transport", trial.transport] if trial.transport != "gateway" else []
     return shlex.join(words + ([] if trial.fenced else ["--unfenced"]))
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
-from holdfast.testing.event import Kind
+from holdfast.testing.event import Event, Kind
 from holdfast.testing.history import History
 from holdfast.testing.liveness import Bounds
 from holdfast.testing.report import PROPERTIES, Report, check_history
 from holdfast.testing.spans import Belief, beliefs, beliefs_by_resource
 from holdfast.testing.torture.nemeses import NEMESES
+from holdfast.testing.torture.nemeses.kinds import Spared
+from holdfast.testing.torture.nemeses.removals import BY_DEEDS, deed_of
 from holdfast.testing.torture.observers.truth import GROUNDED, Truth
 from holdfast.testing.torture.parts import Nemesis
 from holdfast.testing.verdicts import Outcome, Verdict
@@ -29,7 +31,9 @@ _TAKE_OVER: Final = {"etcd": 4.5, "zookeeper": 4.0}
 _ON_OCCASION: Final = frozenset({"S11", "L1", "L4", "L5"})
 """Left out where nothing of their kind happened: no death, no lease that ended under a holder, no outage."""
 _OF_BELIEF: Final = {"S1": 1, "S2": 1, "S6": None, "S7": 1}
-"""The properties that a belief in what was removed by hand breaks; how many of a violation's events tell whose."""
+"""The properties that a belief in what others ended breaks; how many of a violation's events tell whose."""
+_OF_TIME: Final = frozenset({"L1", "L2", "L3", "L4", "L5"})
+"""The properties that bound a time. On a machine too slow for a calm run's grants they say nothing of the library."""
 _ASKED: Final = tuple(name for name in PROPERTIES if name != "S10")
 
 
@@ -90,8 +94,10 @@ def judge(
     faults: Mapping[str, int],
     broke: tuple[str, ...],
     doubts: tuple[str, ...],
+    *,
+    version: str,
 ) -> Judgement:
-    """By every property that has something to say about a run like this."""
+    """By every property that has something to say about a run like this, on servers of this version."""
     bounds = Bounds(
         take_over=take_over(trial.backend),
         holds_per_second=GRANTS_PER_SECOND_LEAST,
@@ -100,13 +106,18 @@ def judge(
         wake=2.0,
         demote=1.0,
     )
+    struck = tuple(_struck(trial, faults))
+    if not any(_spares(nemesis) for nemesis in struck):
+        history = History(map(_unexcused, history), torn=history.torn)
     report = check_history(history, _ASKED, bounds=bounds)
-    deposed = deposed_by_hand(history)
-    judged = [_spared(_excused(_grounded(v, truth), deposed), trial, faults) for v in report.verdicts]
+    deposed = deposed_by_others(history)
+    judged = [_spared(_excused(_grounded(v, truth), deposed), trial, struck, version) for v in report.verdicts]
+    slow = tuple(too_slow(history, phases))
+    judged = [_timeless(verdict) for verdict in judged] if slow else judged
     asked = tuple(verdict for verdict in judged if not _nothing_happened(verdict))
     left_out = tuple(verdict.name for verdict in judged if _nothing_happened(verdict))
     report = dataclasses.replace(report, verdicts=asked, left_out=left_out)
-    doubts = (*doubts, *too_little(trial, history, phases, faults))
+    doubts = (*doubts, *slow, *too_little(trial, history, phases, faults))
     return Judgement(trial, history, phases, faults, report, broke, doubts)
 
 
@@ -117,40 +128,51 @@ def _grounded(verdict: Verdict, truth: Truth) -> Verdict:
     return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=f"the truth has gaps: {truth.missing}")
 
 
-def deposed_by_hand(history: History) -> frozenset[str]:
-    """Holds whose ticket or lease an administrator removed: until the news comes they are believed in, by design."""
-    by_hand = [event for event in history.of(Kind.TRUTH) if event.cause == "admin"]
-    leases = {event.lease for event in by_hand if event.operation == "lease_ended"}
+def deposed_by_others(history: History) -> frozenset[str]:
+    """Holds whose ticket or lease an administrator removed, or whose lease the store ended before the time that it had
+    promised: until the news comes they are believed in, by design."""
+    by_others = [event for event in history.of(Kind.TRUTH) if event.cause in ("admin", "early")]
+    leases = {event.lease for event in by_others if event.operation == "lease_ended"}
     held = {event.hold for event in history if event.acquired and event.lease in leases}
-    return frozenset({event.hold for event in by_hand if event.hold} | held)
+    return frozenset({event.hold for event in by_others if event.hold} | held)
+
+
+def _unexcused(event: Event) -> Event:
+    """Servers that were not made to stall have no reason to break a promise: it is the client that is looked at."""
+    return dataclasses.replace(event, cause="") if event.cause == "early" else event
 
 
 def _excused(verdict: Verdict, deposed: frozenset[str]) -> Verdict:
-    """Without the violations of those who were deposed by hand. Only where every violation was kept to be looked at."""
+    """Without the violations of those whom others deposed. Only where every violation was kept to be looked at."""
     if verdict.name not in _OF_BELIEF or len(verdict.violations) != verdict.counts.get("violations", 0):
         return verdict
     believers = slice(_OF_BELIEF[verdict.name])
     rest = tuple(v for v in verdict.violations if not any(event.hold in deposed for event in v.events[believers]))
     if len(rest) == len(verdict.violations):
         return verdict
-    counts = {**verdict.counts, "deposed by hand": len(verdict.violations) - len(rest), "violations": len(rest)}
+    counts = {**verdict.counts, "deposed by others": len(verdict.violations) - len(rest), "violations": len(rest)}
     outcome = Outcome.FAILED if rest else Outcome.PASSED
     return dataclasses.replace(verdict, outcome=outcome, violations=rest, counts=counts)
 
 
-def _spared(verdict: Verdict, trial: Trial, faults: Iterable[str]) -> Verdict:
-    """What a fault breaks by itself, whoever is right, says nothing about the library.
+def _struck(trial: Trial, faults: Iterable[str]) -> Iterator[Nemesis | type[Nemesis]]:
+    """All that had a part in it. What a mixture chose stands among the faults."""
+    for group in trial.nemeses:
+        yield from group
+    yield from (NEMESES[name] for name in faults if name in NEMESES)
 
-    A nemesis may say so in `spares`: by property, or by store and property ("etcd:S11"), a sentence why. What a mixture
-    chose stands among the faults.
-    """
-    struck: list[Nemesis | type[Nemesis]] = [nemesis for group in trial.nemeses for nemesis in group]
-    struck += [NEMESES[name] for name in faults if name in NEMESES]
+
+def _spares(nemesis: Nemesis | type[Nemesis]) -> Sequence[Spared]:
+    """What it breaks by itself, whoever is right, says nothing about the library: it says so in `spares`."""
+    spares: Sequence[Spared] = getattr(nemesis, "spares", ())
+    return spares
+
+
+def _spared(verdict: Verdict, trial: Trial, struck: Iterable[Nemesis | type[Nemesis]], version: str) -> Verdict:
     for nemesis in struck:
-        spares: Mapping[str, str] = getattr(nemesis, "spares", {})
-        reason = spares.get(verdict.name) or spares.get(f"{trial.backend}:{verdict.name}")
-        if verdict.failed and reason:
-            return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=f"{nemesis.name}: {reason}")
+        for spared in _spares(nemesis):
+            if verdict.failed and verdict.name in spared.properties and spared.on(trial.backend, version):
+                return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=f"{nemesis.name}: {spared.reason}")
     return verdict
 
 
@@ -159,12 +181,24 @@ def _nothing_happened(verdict: Verdict) -> bool:
     return verdict.name in _ON_OCCASION and verdict.outcome is Outcome.UNKNOWN and not looked_at
 
 
-def too_little(trial: Trial, history: History, phases: Phases, faults: Mapping[str, int]) -> Iterator[str]:
-    """Why the run shows too little to pass."""
+def _timeless(verdict: Verdict) -> Verdict:
+    """A bound that was missed on a machine too slow to keep it in a calm moment."""
+    if not verdict.failed or verdict.name not in _OF_TIME:
+        return verdict
+    reason = "the machine was too slow for it before anything was broken"
+    return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=reason)
+
+
+def too_slow(history: History, phases: Phases) -> Iterator[str]:
+    """Why a missed bound may be the machine's fault."""
     start, end = phases.spans()["before"]
     before = sum(start <= belief.ok.at < end for belief in beliefs(history))
     if before < GRANTS_PER_SECOND_LEAST * (end - start):
         yield f"only {before} grants in {end - start:.1f} s before anything was broken"
+
+
+def too_little(trial: Trial, history: History, phases: Phases, faults: Mapping[str, int]) -> Iterator[str]:
+    """Why the run shows too little to pass."""
     during = len(list(hand_overs(history, *phases.spans()["during"])))
     if during < HAND_OVERS_LEAST:
         yield f"only {during} hand-overs while things were broken"
@@ -173,6 +207,8 @@ def too_little(trial: Trial, history: History, phases: Phases, faults: Mapping[s
         yield "nothing was broken: no fault was injected"
     elif absent := sorted(asked - faults.keys() - MIXTURES):
         yield f"never struck: {', '.join(absent)}; give it more seconds"
+    if idle := sorted(name for name in asked & faults.keys() if name in BY_DEEDS and not faults.get(deed_of(name))):
+        yield f"removed nothing: {', '.join(idle)}"
 
 
 def hand_overs(history: History, start: float, end: float) -> Iterator[tuple[Belief, Belief]]:

@@ -111,7 +111,7 @@ class EtcdAdmin:
         self._ask("/lease/revoke", {"ID": str(int(lease.id, 16))})
 
     def remove(self, namespace: str, ticket: Ticket) -> None:
-        self._ask("/kv/deleterange", {"key": ticket.key})
+        self._ask("/kv/deleterange", {"key": _b64(ticket.key)})
 
     def lines(self, namespace: str) -> Mapping[str, tuple[Ticket, ...]]:
         return {}

@@ -7,7 +7,6 @@ thing, which is a freedom of its own: see `_again`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -185,7 +184,7 @@ class Player:
         position = line.position(me)
         if position is not None:
             upto = line.tickets[: position + 1][-2 if reach is Reach.PREDECESSOR else 0 :]
-            self._know.saw_line(held, dataclasses.replace(line, tickets=upto), self._step, whole=False)
+            self._know.saw_line(held, line._replace(tickets=upto), self._step, whole=False)
 
     def _survey(self, command: c.Survey, held: Held) -> Answer:
         line = held.lease.survey(command.resource, _soon(), front=command.front)

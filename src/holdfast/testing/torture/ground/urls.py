@@ -15,6 +15,11 @@ def url_by_way_of(cluster: Cluster, endpoints: Sequence[str]) -> str:
     return cluster.url(NAMESPACE, **tick).replace(",".join(cluster.endpoints), ",".join(endpoints))
 
 
+def by_transport(url: str, transport: str) -> str:
+    """The same store, through etcd's gateway or its gRPC."""
+    return url.replace("etcd://", "etcd+grpc://", 1) if transport == "grpc" else url
+
+
 def rotated(ways: Sequence[str], places: int) -> list[str]:
     """The same in another order: clients begin with different servers."""
     first = places % len(ways)

@@ -13,10 +13,10 @@ _MEND_SECONDS = 30.0
 _AGAIN_SECONDS = 0.2
 
 
-def control(cluster: Cluster, *args: str) -> str:
+def control(cluster: Cluster, *args: str, stdin: str = "") -> str:
     """What etcdctl printed. Raises ServerFailed with its complaint."""
     try:
-        done = etcdctl(cluster, *args)
+        done = etcdctl(cluster, *args, stdin=stdin)
     except subprocess.TimeoutExpired as error:
         raise ServerFailed(f"etcdctl {args[0]} did not end: {error}") from error
     if done.returncode != 0:
@@ -24,10 +24,10 @@ def control(cluster: Cluster, *args: str) -> str:
     return done.stdout
 
 
-def try_control(cluster: Cluster, *args: str) -> bool:
+def try_control(cluster: Cluster, *args: str, stdin: str = "") -> bool:
     """Whether it worked. For what is done to the store as a fault: others may have broken the servers meanwhile."""
     try:
-        control(cluster, *args)
+        control(cluster, *args, stdin=stdin)
     except ServerFailed:
         return False
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -28,7 +28,7 @@ class SlowDisk:
     backends: Backends = BOTH
     needs: frozenset[Need] = _STRACE
     touches: Touches = SERVERS
-    spares: Mapping[str, str] = ENDED_EARLY
+    spares = (ENDED_EARLY,)
 
     def strike(self, ground: Ground, crew: Crew, diary: Diary, random: Random, seconds: float) -> None:
         how_many = random.choice([1, len(ground.cluster.members) // 2 + 1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from holdfast.testing.torture.parts import Crew, Diary, Ground, Need
 
@@ -39,11 +41,33 @@ NOTHING: frozenset[Need] = frozenset()
 NAMESPACES: frozenset[Need] = frozenset({"namespaces"})
 PROXIES: frozenset[Need] = frozenset({"proxies"})
 
-ENDED_EARLY: Mapping[str, str] = dict.fromkeys(
-    ("etcd:S1", "etcd:S2", "etcd:S6", "etcd:S7", "etcd:S11"),
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """Properties that a nemesis breaks by itself on servers with a defect of their own: no word on us."""
+
+    backend: str
+    properties: frozenset[str]
+    reason: str
+    mended: Sequence[tuple[int, ...]]
+    """The versions that have it no more: the first of each line of releases, oldest first."""
+
+    def on(self, backend: str, version: str) -> bool:
+        """Has this server the defect? One whose version is unknown has not: what fails there is to be looked at."""
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+        if backend != self.backend or not numbers:
+            return False
+        first = next((mended for mended in self.mended if mended[:2] == numbers[:2]), self.mended[-1])
+        return numbers < first
+
+
+ENDED_EARLY: Final = Spared(
+    "etcd",
+    frozenset({"S1", "S2", "S6", "S7", "S11"}),
     "etcd before 3.4.31 and 3.5.13 ends leases early when a leader stalls and goes on (etcd issue 15247)",
+    ((3, 4, 31), (3, 5, 13)),
 )
-"""The `spares` of a nemesis that makes servers stall: properties that it breaks by itself, and why."""
+"""Of a nemesis that makes servers stall."""
 
 
 def last(seconds: float) -> None:

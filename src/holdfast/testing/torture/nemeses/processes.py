@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 
 from holdfast.testing.servers import Condition
@@ -81,7 +80,7 @@ class StopServer:
     needs: frozenset[Need] = NOTHING
     touches: Touches = SERVERS
     role: Role = "any"
-    spares: Mapping[str, str] = ENDED_EARLY
+    spares = (ENDED_EARLY,)
 
     def strike(self, ground: Ground, crew: Crew, diary: Diary, random: Random, seconds: float) -> None:
         with one_server(ground, random, self.role) as member, diary.broken(self.name):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import struct
 import time
@@ -9,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
@@ -21,7 +23,8 @@ from holdfast.testing.torture.nemeses.control import control, try_control
 from holdfast.testing.torture.nemeses.kinds import BOTH, ETCD, NOTHING, STORE, ZOOKEEPER, Backends, Touches, last
 from holdfast.testing.torture.parts import Crew, Diary, Ground, Need
 
-_KEY: Final = re.compile(rf"{NAMESPACE}/.+/([0-9a-f]+)-([0-9a-f]{{20}})")
+_KEY: Final = re.compile(rf"{NAMESPACE}/.+/([0-9a-f]+)(?:-\d+)*")
+_ID: Final = re.compile(r'"id":"([0-9a-f]{20})"')
 _NODE: Final = re.compile(r"_c_([0-9a-f]{20})(?:-.+)?-lock-\d{10}")
 _EVERY_SECONDS = 0.7
 _CONNECT_SECONDS = 5.0
@@ -36,6 +39,7 @@ class _Found:
     name: str
     ticket: str
     lease: str
+    token: int
 
 
 class _Removals:
@@ -52,7 +56,7 @@ class _Removals:
             while time.monotonic() < end:
                 found = _tickets(ground.cluster)
                 if found and self.remove(ground.cluster, diary, random.choice(found)):
-                    diary.count(f"{self.name}: done")
+                    diary.count(deed_of(self.name))
                 last(_EVERY_SECONDS)
 
     def remove(self, cluster: Cluster, diary: Diary, found: _Found) -> bool:
@@ -67,8 +71,9 @@ class AdminRemove(_Removals):
 
     def remove(self, cluster: Cluster, diary: Diary, found: _Found) -> bool:
         diary.removing(ticket=found.ticket)
-        if cluster.kind == "etcd":
-            return try_control(cluster, "del", found.name)
+        if cluster.kind == "etcd":  # that very ticket: by now another may stand at its key
+            same = f'create("{found.name}") = "{found.token}"\n\ndel "{found.name}"\n\n\n'
+            return try_control(cluster, "txn", stdin=same)
         return _delete(cluster, found.name)
 
 
@@ -97,6 +102,15 @@ class SessionKill(_Removals):
             return client is not None and client.client_id[0] == session
 
 
+BY_DEEDS: Final = frozenset({AdminRemove.name, LeaseRevoke.name, SessionKill.name})
+"""Those whose strike is nothing without a deed: they may have looked for tickets and found none."""
+
+
+def deed_of(name: str) -> str:
+    """What the diary counts each removal as."""
+    return f"{name}: done"
+
+
 def session_password(session: int) -> bytes:
     """What ZooKeeper gives a session as its password: java.util.Random, sown with the id and a constant."""
     seed = ((session ^ _SESSION_SECRET) ^ _MULTIPLIER) & _SEED_MASK
@@ -111,16 +125,21 @@ def _tickets(cluster: Cluster) -> list[_Found]:
     """All tickets of the run's namespace; none while the store can't be asked."""
     if cluster.kind == "etcd":
         try:
-            names = control(cluster, "get", f"{NAMESPACE}/", "--prefix", "--keys-only").splitlines()
+            told = json.loads(control(cluster, "get", f"{NAMESPACE}/", "--prefix", "--write-out=json"))
         except ServerFailed:
             return []
-        matches = ((name, _KEY.fullmatch(name)) for name in names)
-        return [_Found(name, match[2], match[1]) for name, match in matches if match]
+        return [found for kv in told.get("kvs", ()) if (found := _at_key(kv)) is not None]
     with _connected(cluster) as client:
         try:
             return [] if client is None else list(_nodes(client))
         except KazooException:
             return []
+
+
+def _at_key(kv: dict[str, Any]) -> _Found | None:  # Any: JSON as etcdctl writes it
+    name, value = (base64.b64decode(kv.get(part, "")).decode(errors="replace") for part in ("key", "value"))
+    match, said = _KEY.fullmatch(name), _ID.search(value)
+    return _Found(name, said[1], match[1], int(kv["create_revision"])) if match and said else None
 
 
 def _nodes(client: KazooClient) -> Iterator[_Found]:
@@ -131,7 +150,7 @@ def _nodes(client: KazooClient) -> Iterator[_Found]:
             match, path = _NODE.fullmatch(node), f"{root}/{line}/{node}"
             status = client.exists(path) if match else None
             if match and status is not None:
-                yield _Found(path, match[1], f"{status.ephemeralOwner & 2**64 - 1:x}")
+                yield _Found(path, match[1], f"{status.ephemeralOwner & 2**64 - 1:x}", status.czxid)
 
 
 def _children(client: KazooClient, path: str) -> list[str]:

@@ -13,6 +13,8 @@ from holdfast.testing.torture.nemeses.machines import process_of, wipe
 from holdfast.testing.torture.parts import Crew, Diary, Ground, Need
 
 _MOVE_EVERY_SECONDS = 0.5
+_BACK_AT_WORK_SECONDS = 6.0
+"""etcd elects, and gives every lease its whole time once more, before anybody has what a lost client held."""
 
 
 class Churn:
@@ -53,7 +55,7 @@ class RollingRestart:
 
 
 class FullStop:
-    """All servers are killed, and started again together."""
+    """All servers are killed, and started again together; then there is time to find back to work."""
 
     name = "full-stop"
     backends: Backends = BOTH
@@ -68,6 +70,7 @@ class FullStop:
                 last(seconds)
             finally:
                 ground.cluster.start_all()
+        last(_BACK_AT_WORK_SECONDS)
 
 
 class ReplaceMember:

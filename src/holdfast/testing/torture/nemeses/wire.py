@@ -15,7 +15,7 @@ from holdfast.testing.servers.faults import Match
 from holdfast.testing.torture.nemeses.kinds import ANSWERS, BOTH, LINKS, PROXIES, Backends, Touches, last
 from holdfast.testing.torture.parts import Crew, Diary, Ground, Need
 
-_STREAMS: Final = frozenset({"/v3/watch"})
+_STREAMS: Final = frozenset({"/v3/watch", "/etcdserverpb.Watch/Watch"})
 _CONNECT, _PING, _AUTH, _SET_WATCHES = 0, 11, 100, 101
 _UNASKED: Final = frozenset({_CONNECT, _PING, _AUTH, _SET_WATCHES})
 _SHARE = 0.1

@@ -5,11 +5,13 @@ a compaction, by a server's mistake) shows as one. It is taken up again where it
 
 A revision happened after the last linearizable read that had not reached it was sent, and before the first that had
 was answered, or the watch told of it. A lease is seen to have ended when a member that has just answered such a read
-lists it no more: so late, but never too early. Who removed a key the store does not tell.
+lists it no more: so late, but never too early. Who removed a key the store does not tell. How long a lease still has
+it tells: one that ended before that was ended by the store itself, or by somebody who revoked it.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -23,6 +25,8 @@ from holdfast.testing.torture.observers.tickets import Lease, Telling
 from holdfast.testing.torture.observers.truth import Truth
 
 _ASK_EVERY_SECONDS: Final = 0.1
+_ASK_TIMES_EVERY: Final = 3
+"""Every how manieth question is also for how long each lease has."""
 _RETRY_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 2.0
 _CATCH_UP_SECONDS: Final = 15.0
@@ -167,8 +171,12 @@ class EtcdObserver:
         while not self._stopping.is_set():
             gateway = Gateway(*self._endpoints[turn % len(self._endpoints)], self._login)
             try:
-                while not self._stopping.wait(_ASK_EVERY_SECONDS):
+                for number in itertools.count():
+                    if self._stopping.wait(_ASK_EVERY_SECONDS):
+                        break
                     self._ask_once(gateway)
+                    if number % _ASK_TIMES_EVERY == 0:
+                        self._ask_times(gateway)
             except (OSError, ValueError):
                 turn += 1
             finally:
@@ -189,6 +197,15 @@ class EtcdObserver:
             behind = revision > self._seen and now - self._seen_at > _BEHIND_SECONDS
         if behind:
             self._break_stream()
+
+    def _ask_times(self, gateway: Gateway) -> None:
+        with self._guard:
+            living = [(number, lives[-1]) for number, lives in self._leases.items() if lives[-1].ended is None]
+        for number, life in living:
+            asked_at = monotonic()
+            left = int(gateway.call("/v3/lease/timetolive", {"ID": str(number)}).get("TTL", 0))
+            with self._guard:
+                life.promised = max(life.promised, asked_at + left)
 
     def _list(self, listed: set[int], asked_at: float, now: float) -> None:
         """A lease's id is its client's choice: a grant that was sent twice can arrive once more after its end."""

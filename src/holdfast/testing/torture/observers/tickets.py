@@ -1,6 +1,6 @@
 """What changes of etcd's keys say about tickets and leases: a key made is a ticket created, a key gone one removed.
 
-A key's value tells owner, mode, weight and limit; its name the lease and the ticket. An amendment is neither.
+A key's value tells the ticket's id, owner, mode, weight and limit; its name the lease. An amendment is neither.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Lease:
     asked_at: float
     """When the last question was sent whose answer listed it."""
     ended: float | None = None
+    promised: float = 0.0
+    """Until when it lives at least, as the store said, counted from before it was asked."""
 
 
 class Telling:
@@ -57,7 +59,6 @@ class Telling:
         return created
 
     def _created(self, line: str, place: str, kv: dict[str, Any], now: float) -> Event:
-        lease, _, ticket = place.partition("-")
         told = _facts(base64.b64decode(kv.get("value", "")))
         revision = int(kv["create_revision"])
         return Event(
@@ -66,10 +67,10 @@ class Telling:
             Kind.TRUTH,
             "created",
             line,
-            hold=ticket if told else place,
+            hold=told.get("id", place),
             token=revision,
             revision=revision,
-            lease=lease,
+            lease=place.partition("-")[0],
             mode=Mode(told.get("mode", "exclusive")),
             weight=told.get("weight", 1),
             limit=told.get("limit", 1),
@@ -98,8 +99,9 @@ class Telling:
         granted = Event(first.at, first.client, Kind.TRUTH, "lease_granted", lease=first.lease, since=0.0)
         if lease.ended is None:
             return [granted]
-        ended = Event(lease.ended, first.client, Kind.TRUTH, "lease_ended", lease=first.lease, since=lease.asked_at)
-        return [granted, ended]
+        cause = "early" if lease.ended < lease.promised else ""
+        facts: dict[str, Any] = {"lease": first.lease, "since": lease.asked_at, "cause": cause}
+        return [granted, Event(lease.ended, first.client, Kind.TRUTH, "lease_ended", **facts)]
 
     def _by(self, revision: int, now: float) -> float:
         answered = self._moments.by(revision)

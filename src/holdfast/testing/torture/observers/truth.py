@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -11,6 +12,7 @@ from urllib.parse import unquote
 from holdfast.testing.event import Event
 from holdfast.testing.torture.diary import Removals
 
+_SHELF: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 GROUNDED: Final = ("S4", "S8", "S9", "S11")
 """The properties that rest on the truth."""
 
@@ -41,10 +43,14 @@ class Observer(Protocol):
 
 
 def line_and_place(path: str, namespace: str) -> tuple[str, str] | None:
-    """The name of the line and the ticket's place in it; None for what is no ticket of this namespace."""
+    """The name of the line and the ticket's place in it; None for what is no ticket of this namespace.
+
+    Beside the lines stands what drivers keep for themselves, such as the marks of idempotency keys: `%` and a word,
+    which encodes no name.
+    """
     below = path.removeprefix("/").removeprefix(f"{namespace}/")
     line, slash, place = below.partition("/")
-    if below == path.removeprefix("/") or not slash or not place or "/" in place:
+    if below == path.removeprefix("/") or not slash or not place or "/" in place or _SHELF.match(line):
         return None
     return unquote(line), place
 

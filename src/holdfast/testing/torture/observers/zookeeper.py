@@ -62,7 +62,7 @@ class ZooKeeperObserver:
         """What the logs hold. Every server has to be up, and nobody at work."""
         self.close()
         logs = [
-            {one.zxid: one for path in _logs(member) for one in read_log(path) if one.zxid > self._start}
+            {one.zxid: one for path in transaction_logs(member) for one in read_log(path) if one.zxid > self._start}
             for member in self._cluster.members
         ]
         found = committed(logs)
@@ -202,7 +202,7 @@ def committed(logs: Sequence[Mapping[int, Transaction]]) -> dict[int, Transactio
     return {zxid: one for log in logs for zxid, one in log.items() if zxid <= last.get(zxid >> _EPOCH, 0)}
 
 
-def _logs(member: Member) -> Iterator[Path]:
+def transaction_logs(member: Member) -> Iterator[Path]:
     """Every transaction log of one member. Where they are stands in its settings."""
     directory: Path = member._machine.directory  # type: ignore[attr-defined]  # of a server that is a process here
     settings = dict(line.split("=", 1) for line in (directory / "zoo.cfg").read_text().splitlines() if "=" in line)

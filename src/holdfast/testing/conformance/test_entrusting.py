@@ -1,0 +1,415 @@
+"""Holds that others renew, for backends that can have such. No face: the verbs of `Entrusting` themselves."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast import ClientClosed, LeaseLost, StoreUnavailable
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.entrusting import Entrusted, KeyReused, KeySpent, Once
+from holdfast.lease import Entry, LeaseState, Line, Reach, Ticket
+from holdfast.testing.conformance.worlds import World, eventually, inner, needs
+
+TTL = 2.0
+
+
+def entrusting_of(client: Any) -> Any:
+    found = inner(client)._house.entrusting()
+    assert found is not None
+    return found
+
+
+def soon() -> float:
+    return SYSTEM_CLOCK.now() + 5.0
+
+
+def entry(**facts: Any) -> Entry:
+    return Entry("a", "me", **({"reach": Reach.AHEAD} | facts))
+
+
+def stand(entrusting: Any, ttl: float = 10.0, once: Once | None = None, **facts: Any) -> tuple[Any, Entry, Ticket]:
+    """A ticket in the line, on a lease of its own."""
+    lease, asked = entrusting.open(ttl, once), entry(**facts)
+    line: Line = lease.enter(asked, soon())
+    me = line.find(asked.id)
+    assert me is not None
+    return lease, asked, me
+
+
+def entrust(entrusting: Any, ttl: float = 10.0, once: Once | None = None, **facts: Any) -> Entrusted:
+    """A hold in others' hands."""
+    lease, _, me = stand(entrusting, ttl, once, **facts)
+    hold: Entrusted = lease.entrust(me)
+    return hold
+
+
+def once(key: str = "k", wish: str = "w", seconds: float = 2.0) -> Once:
+    return Once(key, wish, seconds)
+
+
+ID = "0123456789abcdef0123"
+"""The id that every client derives from the same key."""
+
+
+@needs("entrusts")
+def test_entrusted_hold_outlives_its_client_and_any_other_renews_it(world_below: World) -> None:
+    """Nobody but who asks for it keeps it alive; it ends within its TTL, and a little, from the last renewal on."""
+    first, second = world_below.client(), world_below.client()
+    hold = entrust(entrusting_of(first), TTL)
+    first.close()
+    other = entrusting_of(second)
+    for _ in range(6):
+        before = SYSTEM_CLOCK.now()
+        proof = other.renew(hold, soon())
+        assert proof is not None
+        assert before < proof.deadline < SYSTEM_CLOCK.now() + proof.ttl
+        assert proof.owner == "me"
+        threading.Event().wait(TTL / 3)
+    assert len(world_below.tickets("a")) == 1
+    assert eventually(lambda: world_below.tickets("a") == [], proof.ttl + 5.0)
+    assert SYSTEM_CLOCK.now() > proof.deadline, "the store ended it before its owner stopped believing"
+    assert other.renew(hold, soon()) is None
+    assert other.release(hold, soon()) is False
+
+
+@needs("entrusts")
+def test_entrusted_hold_is_not_renewed_by_us(world_below: World) -> None:
+    """Its client lives and goes on with others; the hold of an owner who died ends all the same."""
+    entrusting = entrusting_of(world_below.client())
+    entrust(entrusting, TTL)
+    lease, _, me = stand(entrusting, TTL)
+    assert eventually(lambda: len(world_below.tickets("a")) == 1, TTL + 5.0)
+    assert lease.look(me, Reach.AHEAD, soon()).find(me.id) is not None
+    assert lease.leave(me, soon())
+
+
+@needs("entrusts")
+def test_lease_of_a_ticket_that_waits_is_renewed(world_below: World) -> None:
+    """For many TTLs; then it is proven for what is told."""
+    entrusting = entrusting_of(world_below.client())
+    waiting = [stand(entrusting, TTL) for _ in range(70)]  # more than are renewed at once
+    told: list[LeaseState] = []
+    for lease, _, _ in waiting:
+        lease.on_end(lambda state, reason: told.append(state))
+    threading.Event().wait(3.2 * TTL)
+    assert told == []
+    assert all(lease.state is LeaseState.HELD and lease.remaining() > 0 for lease, _, _ in waiting)
+    assert len(world_below.tickets("a")) == 70
+    for lease, _, me in waiting:
+        assert lease.leave(me, soon())
+    assert world_below.tickets("a") == []
+
+
+@needs("entrusts")
+def test_lease_lost_while_its_ticket_waits_ends_the_wait(world_below: World) -> None:
+    """The store says so at the next renewal; whoever waits for a change is woken."""
+    entrusting = entrusting_of(world_below.client())
+    ahead, _, first = stand(entrusting, 20.0)
+    lease, _, me = stand(entrusting, TTL)
+    line = lease.look(me, Reach.AHEAD, soon())
+    signal = lease.wait_change(line, (first,), amendments=False)
+    world_below.expire(SimpleNamespace(lease_id=lease.id, resource="a", id=me.id))
+    assert signal.wait(TTL + 5.0)
+    signal.close()
+    assert eventually(lambda: lease.state is LeaseState.LOST)
+    with pytest.raises(LeaseLost):
+        lease.entrust(me)
+    lease.abandon(entry(id=me.id))
+    assert ahead.leave(first, soon())
+
+
+@needs("entrusts", "leases")
+def test_tries_cost_no_lease_each(world_below: World) -> None:
+    """A lease whose ticket left, entrusted or not, serves the next one; tokens grow; closing ends what is left."""
+    client = world_below.client()
+    entrusting = entrusting_of(client)
+    before = world_below.leases()
+    tokens = []
+    for _ in range(20):
+        hold = entrust(entrusting)
+        tokens.append(hold.token)
+        assert entrusting.release(hold, soon()) is True
+        lease, _, me = stand(entrusting)
+        tokens.append(me.token or 0)
+        assert lease.leave(me, soon()) is True
+    assert tokens == sorted(set(tokens))
+    assert world_below.leases() <= before + 1
+    client.close()
+    assert eventually(lambda: world_below.leases() <= before)
+
+
+@needs("entrusts", "leases")
+def test_spare_leases_are_bounded(world_below: World) -> None:
+    """However many tickets there were at once: what is not kept for later is ended."""
+    entrusting = entrusting_of(world_below.client())
+    before = world_below.leases()
+    holds = [entrust(entrusting, ttl) for ttl in (10.0, 11.0) for _ in range(40)]
+    for hold in holds:
+        assert entrusting.release(hold, soon())
+    assert eventually(lambda: world_below.leases() <= before + 32)
+    assert entrusting.statistics()["spares"] <= 32
+
+
+@needs("entrusts")
+def test_spare_lease_that_died_is_replaced(world_below: World) -> None:
+    """Nobody renews spares; whether one lives is found out by using it, and costs nobody a hold."""
+    entrusting = entrusting_of(world_below.client())
+    hold = entrust(entrusting)
+    assert entrusting.release(hold, soon())
+    world_below.expire(SimpleNamespace(lease_id=hold.lease_id, resource="a", id=hold.ticket_id))
+    again = entrust(entrusting)
+    assert again.lease_id != hold.lease_id
+    assert again.token > hold.token
+    assert entrusting.release(again, soon())
+
+
+@needs("entrusts")
+def test_lease_that_is_used_again_is_proven_anew(world_below: World) -> None:
+    """However long ago that was done last, and by whom."""
+    one, two = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    for releasing in (one, two):
+        hold = entrust(one, 4.0)
+        threading.Event().wait(1.0)
+        assert releasing.release(hold, soon())
+        lease, _, me = stand(releasing, 4.0)
+        assert lease.id == hold.lease_id
+        assert lease.remaining() > 0.85 * lease.ttl
+        assert lease.leave(me, soon())
+
+
+@needs("entrusts")
+def test_hold_that_is_gone_renews_and_removes_no_later_one(world_below: World) -> None:
+    """Its lease serves another hold by now: late renewals keep that one alive no longer, late releases do nothing."""
+    entrusting, other = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    old = entrust(entrusting, TTL)
+    assert entrusting.release(old, soon())
+    new = entrust(entrusting, TTL)
+    assert new.lease_id == old.lease_id, "the test needs a lease that is used again"
+    give_up = SYSTEM_CLOCK.now() + 2 * TTL + 5.0
+    while world_below.tickets("a"):
+        for late in (entrusting, other):
+            assert late.renew(old, soon()) is None
+            assert late.release(old, soon()) is False
+        assert SYSTEM_CLOCK.now() < give_up, "somebody else's renewals kept it alive"
+    assert other.renew(new, soon()) is None
+
+
+@needs("entrusts")
+def test_ticket_of_another_id_is_not_that_ticket(world_below: World) -> None:
+    """What comes from outside is not taken on trust: who does not know the id neither renews nor removes."""
+    entrusting = entrusting_of(world_below.client())
+    hold = entrust(entrusting)
+    for client in (entrusting, entrusting_of(world_below.client())):
+        for forged in (
+            Entrusted(hold.resource, "f" * 20, hold.token, hold.lease_id),
+            Entrusted(hold.resource, hold.ticket_id, hold.token + 1, hold.lease_id),
+            Entrusted("b", hold.ticket_id, hold.token, hold.lease_id),
+            Entrusted(hold.resource, hold.ticket_id, hold.token, "abc"),
+        ):
+            assert client.renew(forged, soon()) is None
+            assert client.release(forged, soon()) is False
+    assert entrusting.release(hold, soon())
+
+
+@needs("entrusts", "lose_answer", "leases")
+@pytest.mark.parametrize("fault", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("verb", ["grant", "enter", "renew", "leave"])
+def test_lost_answers_and_requests_are_made_good(world_below: World, verb: str, fault: str) -> None:
+    """Each verb sent again finds what its first try did: one ticket, one token, nothing left."""
+    client = world_below.client()
+    entrusting = entrusting_of(client)
+    before = world_below.leases()
+    getattr(world_below, fault)(client, verb)
+    hold = entrust(entrusting)
+    assert len(world_below.tickets("a")) == 1
+    assert entrusting.renew(hold, soon()) is not None
+    assert entrusting.release(hold, soon()) is True
+    assert world_below.tickets("a") == []
+    assert entrusting.release(hold, soon()) is False
+    assert eventually(lambda: world_below.leases() <= before + 1)
+    world_below.forget(client)
+
+
+@needs("entrusts", "lose_answer", "leases")
+def test_lease_that_was_in_doubt_is_ended_with_its_ticket(world_below: World) -> None:
+    """A try of `enter` may be carried out late: it must find no lease, or it would put a ticket that is nobody's."""
+    client = world_below.client()
+    entrusting = entrusting_of(client)
+    entrust_first = entrust(entrusting)  # its lease will be the spare
+    assert entrusting.release(entrust_first, soon())
+    world_below.lose_answer(client, "enter")
+    hold = entrust(entrusting)
+    assert hold.lease_id == entrust_first.lease_id
+    assert hold.worn
+    assert entrusting.release(hold, soon())
+    again = entrust(entrusting)
+    assert again.lease_id != hold.lease_id
+    assert entrusting.release(again, soon())
+    assert eventually(lambda: entrusting.statistics()["chores"] == 0)
+
+
+@needs("entrusts", "cut", "leases")
+def test_ticket_that_was_given_up_goes_though_the_store_was_away(world_below: World) -> None:
+    """Abandoned while nothing gets through: it goes once something does, or with its TTL."""
+    client = world_below.client(timeout=1.0)
+    entrusting = entrusting_of(client)
+    before = world_below.leases()
+    lease, asked, _ = stand(entrusting, 30.0)
+    world_below.cut(client)
+    lease.abandon(asked)
+    lease.abandon(asked)
+    assert lease.state is LeaseState.CLOSED
+    world_below.heal(client)
+    assert eventually(lambda: world_below.tickets("a") == [], 20.0)
+    assert eventually(lambda: world_below.leases() <= before)
+
+
+@needs("entrusts", "lose_answer")
+def test_enter_whose_every_answer_was_lost_leaves_nothing(world_below: World) -> None:
+    """What became of it is not known: its lease is ended, and whatever it did with it."""
+    client = world_below.client()
+    entrusting = entrusting_of(client)
+    lease, asked = entrusting.open(10.0, None), entry()
+    world_below.lose_answer(client, "enter", times=50)
+    with pytest.raises(StoreUnavailable):
+        lease.enter(asked, SYSTEM_CLOCK.now() + 0.5)
+    world_below.forget(client)
+    lease.abandon(asked)
+    assert eventually(lambda: world_below.tickets("a") == [])
+
+
+@needs("entrusts")
+def test_closing_the_client_ends_what_waits_and_no_entrusted_hold(world_below: World) -> None:
+    """The tickets that wait go at once; who waits is told."""
+    client, other = world_below.client(), world_below.client()
+    hold = entrust(entrusting_of(client))
+    lease, _, me = stand(entrusting_of(client))
+    line = lease.look(me, Reach.AHEAD, soon())
+    signal = lease.wait_change(line, line.tickets[:1], amendments=False)
+    client.close()
+    assert signal.wait(5.0)
+    assert lease.state is LeaseState.CLOSED
+    with pytest.raises(ClientClosed):
+        lease.entrust(me)
+    assert len(world_below.tickets("a")) == 1
+    assert entrusting_of(other).release(hold, soon())
+
+
+# Once: one ticket for one wish, whichever client is asked.
+
+
+@needs("entrusts")
+def test_same_wish_elsewhere_finds_the_ticket(world_below: World) -> None:
+    """One ticket and one token at both clients, and one hold: released by the one, it is gone for the other."""
+    one, two = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    first = entrust(one, once=once(), id=ID)
+    second = entrust(two, once=once(), id=ID)
+    assert (second.token, second.ticket_id, second.lease_id) == (first.token, first.ticket_id, first.lease_id)
+    assert len(world_below.tickets("a")) == 1
+    assert two.release(second, soon())
+    assert one.renew(first, soon()) is None
+
+
+@needs("entrusts")
+def test_other_wish_under_a_used_key_is_refused(world_below: World) -> None:
+    """Wherever it is asked for; it takes no place in any line."""
+    entrusting, other = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    hold = entrust(entrusting, once=once(), id=ID)
+    for client in (entrusting, other):
+        lease, asked = client.open(10.0, once(wish="other")), entry(id=ID)
+        with pytest.raises(KeyReused):
+            lease.enter(asked, soon())
+        lease.abandon(asked)
+    assert len(world_below.tickets("a")) == 1
+    assert entrusting.release(hold, soon())
+
+
+@needs("entrusts")
+def test_key_is_spent_with_its_hold_and_free_after_its_time(world_below: World) -> None:
+    """Released or run out, it is not granted again under that key; later the key is as good as new."""
+    entrusting, other = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    hold = entrust(entrusting, once=once(), id=ID)
+    assert entrusting.release(hold, soon())
+    for client in (entrusting, other):
+        lease, asked = client.open(10.0, once()), entry(id=ID)
+        with pytest.raises(KeySpent):
+            lease.enter(asked, soon())
+        lease.abandon(asked)
+    assert world_below.tickets("a") == []
+
+    def free() -> bool:
+        lease, asked = other.open(10.0, once()), entry(id=ID)
+        try:
+            line = lease.enter(asked, soon())
+        except KeySpent:
+            lease.abandon(asked)
+            return False
+        return bool(lease.leave(line.find(asked.id), soon()))
+
+    assert eventually(free, 15.0)
+
+
+@needs("entrusts")
+@pytest.mark.parametrize("way", ["leave", "abandon"])
+def test_key_is_free_again_where_nothing_was_granted(world_below: World, way: str) -> None:
+    """A wait that ended in vain is forgotten with its ticket."""
+    one, two = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    lease, asked, me = stand(one, once=once(seconds=3.0), id=ID)
+    if way == "leave":
+        assert lease.leave(me, soon())
+    else:
+        lease.abandon(asked)
+        assert eventually(lambda: one.statistics()["chores"] == 0)
+    assert world_below.tickets("a") == []
+    hold = entrust(two, once=once(seconds=3.0), id=ID)
+    assert hold.token > (me.token or 0)
+    assert two.release(hold, soon())
+
+
+@needs("entrusts")
+@pytest.mark.parametrize("way", ["leave", "abandon"])
+def test_ticket_that_was_taken_over_is_withdrawn_by_nobody_else(world_below: World, way: str) -> None:
+    """Its first client gives up late, when another has told of the hold: that hold stands."""
+    one, two = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    lease, asked, me = stand(one, TTL, once=once(seconds=3.0), id=ID)
+    hold = entrust(two, TTL, once=once(seconds=3.0), id=ID)
+    assert hold.token == me.token
+    if way == "leave":
+        assert lease.leave(me, soon()) is False
+    lease.abandon(asked)
+    assert eventually(lambda: one.statistics()["chores"] == 0)
+    assert two.renew(hold, soon()) is not None
+    assert eventually(lambda: world_below.tickets("a") == [], TTL + 5.0), "the first client goes on renewing it"
+
+
+@needs("entrusts", "cut")
+def test_wait_of_a_client_that_died_is_gone_on_with_elsewhere(world_below: World) -> None:
+    """Its place in the line is kept, and kept alive."""
+    dying, other = world_below.client(timeout=1.0), world_below.client()
+    ahead, _, first = stand(entrusting_of(other), 20.0)
+    gone, asked, me = stand(entrusting_of(dying), TTL, once=once(seconds=3.0), id=ID)
+    world_below.cut(dying)
+    lease, _, mine = stand(entrusting_of(other), TTL, once=once(seconds=3.0), id=ID)
+    assert mine.token == me.token
+    assert eventually(lambda: gone.state is LeaseState.LOST, TTL + 5.0)
+    assert lease.state is LeaseState.HELD
+    assert ahead.leave(first, soon())
+    hold = lease.entrust(mine)
+    assert entrusting_of(other).release(hold, soon())
+    world_below.heal(dying)
+    gone.abandon(asked)
+
+
+@needs("entrusts", "lose_answer")
+def test_lost_answer_of_an_enter_with_a_key_is_found_again(world_below: World) -> None:
+    """The mark its first try made is its own."""
+    client = world_below.client()
+    entrusting = entrusting_of(client)
+    world_below.lose_answer(client, "enter")
+    hold = entrust(entrusting, once=once(), id=ID)
+    assert len(world_below.tickets("a")) == 1
+    assert entrusting.release(hold, soon())
