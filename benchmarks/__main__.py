@@ -1,132 +1,140 @@
-"""`python -m benchmarks [--only locks|guards] [--quick] [--markdown FILE] [--no-fail] [--no-fsync] [--seed N]`.
+"""`python -m benchmarks [--only PART[,PART…]] [--quick] [--markdown FILE] [--short FILE] [--svg DIR] [--no-fail] …`
 
-From the project's root. Starts one etcd and one ZooKeeper of its own, and for the guards their databases. What the
-servers count comes first, while nobody else is connected; then all contestants run in turns, and then the guards with
-the bare operations. Exit code 1 when a floor is missed; the guards have none.
+From the project's root; the extras `test` and `bench` must be installed. Starts its own servers. Parts: cycles,
+contended, takeover, scale, guards, imports, service, and, only when it is asked for, soak. Exit code 1 when a floor is
+missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib
 import logging
 import os
 import platform
 import random
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from benchmarks import guards, imports, scale
-from benchmarks.contestants import Servers, field
-from benchmarks.measure import Plan, Results, interleave
-from benchmarks.report import Findings, Locks, as_markdown, floors
-from benchmarks.scale import FEW, MANY, SEATS, Counts, HandOvers
-from tests.servers import PROVIDER_NAMES, EtcdSpec, ZooKeeperSpec, choose, start_together
+from benchmarks.findings import Findings, together
+from benchmarks.ground import FULL, QUICK, Effort, Ground
+from benchmarks.report import as_markdown, has_marks, in_short, put_between_marks
+from tests.servers import PROVIDER_NAMES
 
-_STORES: Final = ("etcd", "zookeeper")
-_PARTS: Final = ("locks", "guards")
-_PACKAGES: Final = {"locks": ("etcd3gw", "kazoo", "tooz"), "guards": guards.PACKAGES}
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much of each; a full run takes about six minutes."""
-
-    plan: Plan
-    hand_overs: int
-    imports: int
-
-
-_FULL: Final = Effort(Plan(rounds=40, block_seconds=0.15), hand_overs=600, imports=15)
-_QUICK: Final = Effort(Plan(rounds=8, block_seconds=0.12), hand_overs=200, imports=5)
+PARTS: Final = ("imports", "cycles", "contended", "takeover", "scale", "guards", "service", "soak")
+_UNASKED: Final = PARTS[:-1]
+_PACKAGES: Final = ("etcd3gw", "kazoo", "hpack", "tooz", "redis", "python-redis-lock")
 
 
 def main() -> int:
     arguments = _arguments()
-    effort = _QUICK if arguments.quick else _FULL
-    parts = _PARTS if arguments.only is None else (arguments.only,)
+    effort = dataclasses.replace(QUICK if arguments.quick else FULL, soak_minutes=arguments.soak_minutes)
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    logging.getLogger("holdfast").setLevel(logging.ERROR)  # it warns of the old etcd that the wheel brings
-    about = _about(parts, seed, effort, arguments.no_fsync)
+    about = _about(arguments.only, seed, effort, arguments)
     _tell("; ".join(about))
-    provider = choose(arguments.servers)
+    ground = Ground(effort, random.Random(seed), _tell, arguments.servers, not arguments.no_fsync)
+    with _quiet():
+        found = together(_part(part, ground) for part in PARTS if part in arguments.only)
+    about.append(f"load average at the end: {os.getloadavg()[0]:.1f}")
+    sys.stdout.write(as_markdown(found, about))
+    _write(found, about, arguments)
+    return 0 if arguments.no_fail or not any(floor.missed for floor in found.floors) else 1
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """holdfast warns of the old etcd that the wheel brings."""
+    log = logging.getLogger("holdfast")
+    before = log.level
+    log.setLevel(logging.ERROR)
     try:
-        etcd_spec = EtcdSpec(heartbeat_ms=100, election_ms=1000, extra_args=_disk(arguments.no_fsync))
-        etcd, zookeeper = start_together(provider, etcd_spec, ZooKeeperSpec(tick_ms=2000))
-        findings = _find(parts, Servers(etcd, zookeeper), effort, random.Random(seed))
+        yield
     finally:
-        provider.close()
-    report = as_markdown(findings, [*about, f"load average at the end: {os.getloadavg()[0]:.1f}"])
-    sys.stdout.write(report)
-    if arguments.markdown is not None:
-        arguments.markdown.write_text(report, encoding="utf-8")
-    return 0 if arguments.no_fail or all(floor.kept for floor in floors(findings)) else 1
+        log.setLevel(before)
 
 
-def _find(parts: Sequence[str], servers: Servers, effort: Effort, shuffler: random.Random) -> Findings:
-    """The guards' databases start first, so that a missing one is told at once; they have nothing to do meanwhile."""
-    with ExitStack() as stack:
-        grounds = guards.open_grounds(servers, stack) if "guards" in parts else None
-        locks = _locks(servers, effort, shuffler) if "locks" in parts else None
-        costs = [] if grounds is None else guards.compare(grounds, effort.plan, shuffler, _tell)
-        return Findings(locks, costs)
+def _part(name: str, ground: Ground) -> Findings:
+    """A part is imported when it is run: not every one needs what another one does."""
+    findings: Findings = importlib.import_module(f"benchmarks.{name}").run(ground)
+    return findings
 
 
-def _locks(servers: Servers, effort: Effort, shuffler: random.Random) -> Locks:
-    counted: dict[str, dict[str, Counts]] = {}
-    hand_overs: dict[tuple[str, str], dict[int, HandOvers]] = {}
-    for store in _STORES:
-        _tell(f"counting at {store}")
-        cluster = servers.of(store)
-        counted[store] = scale.per_cycle(cluster)
-        for recipe, seats in (("lock", 1), ("semaphore", SEATS)):
-            hand_overs[store, recipe] = {
-                waiters: scale.hand_overs(cluster, seats, waiters, effort.hand_overs) for waiters in (FEW, MANY)
-            }
-    cycles = {store: _cycles(servers, store, effort.plan, shuffler) for store in _STORES}
-    return Locks(cycles, counted, hand_overs, imports.compare(effort.imports))
+def _write(found: Findings, about: Sequence[str], arguments: argparse.Namespace) -> None:
+    directory: Path | None = arguments.svg
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, plot in found.plots.items():
+            (directory / name).write_text(plot, encoding="utf-8")
+    markdown: Path | None = arguments.markdown
+    if markdown is not None and has_marks(markdown):
+        put_between_marks(markdown, as_markdown(found, about, plots_from=_seen_from(markdown, directory), depth=3))
+    elif markdown is not None:
+        report = as_markdown(found, about, plots_from=_seen_from(markdown, directory))
+        markdown.write_text(report, encoding="utf-8")
+    short: Path | None = arguments.short
+    if short is not None:
+        put_between_marks(short, in_short(found, about, plots_from=_seen_from(short, directory)))
 
 
-def _cycles(servers: Servers, store: str, plan: Plan, shuffler: random.Random) -> Results:
-    """All contestants on one store in one run; only their ratios on the same store mean anything."""
-    with ExitStack() as stack:
-        blocks = {name: contestant(servers, stack) for name, contestant in field(store).items()}
-        return interleave(blocks, plan, shuffler, lambda progress: _tell(f"{store}: {progress}"))
+def _seen_from(file: Path, directory: Path | None) -> str | None:
+    return None if directory is None else os.path.relpath(directory, file.parent)
 
 
-def _disk(no_fsync: bool) -> tuple[str, ...]:
-    """A slow or busy disk draws every ratio towards that of the writes, 2 of ours to 3 of etcd3gw's and tooz's."""
-    return ("--unsafe-no-fsync",) if no_fsync else ()
-
-
-def _about(parts: Sequence[str], seed: int, effort: Effort, no_fsync: bool) -> list[str]:
-    packages = ", ".join(f"{name} {version(name)}" for part in parts for name in _PACKAGES[part])
-    plan = effort.plan
+def _about(parts: Sequence[str], seed: int, effort: Effort, arguments: argparse.Namespace) -> list[str]:
+    cycles = effort.cycles
     return [
-        f"seed {seed}; {plan.rounds} rounds of {plan.block_seconds:g} s per contestant, order shuffled in each",
-        f"Python {platform.python_version()}, {os.cpu_count()} processors; {packages}",
-        f"etcd {'does not wait' if no_fsync else 'waits'} for its disk; ZooKeeper waits",
-        *([guards.DISK] if "guards" in parts else []),
-        "ratios are medians over rounds of the round's ratio of medians, with quartiles: lower is faster",
+        f"{', '.join(parts)}{'; quick' if arguments.quick else ''}; seed {seed}",
+        f"{cycles.rounds} rounds of {cycles.block_seconds:g} s per contestant and cycle, order shuffled in each",
+        f"Python {platform.python_version()}, {os.cpu_count()} processors; {', '.join(_versions())}",
+        f"etcd {'does not wait' if arguments.no_fsync else 'waits'} for its disk; ZooKeeper waits",
+        "ratios are medians over rounds of the round's ratio of medians, with quartiles: lower is better",
     ]
+
+
+def _versions() -> list[str]:
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less of everything, under two minutes")
-    parser.add_argument("--only", choices=_PARTS, help="one half: the locks and their peers, or the guards")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report there, too")
+    parser.add_argument("--only", type=_parts, default=_UNASKED, metavar="PART[,PART…]", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="small rounds, under three minutes in all")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report there, too, or to its marks")
+    parser.add_argument("--short", type=_marked, metavar="FILE", help="write the headlines to the marks in that file")
+    parser.add_argument("--svg", type=Path, metavar="DIR", help="write the plots there")
     parser.add_argument("--no-fail", action="store_true", help="exit with 0 even when a floor is missed")
     parser.add_argument("--seed", type=int, help="of the order of contestants; printed when not given")
+    parser.add_argument("--soak-minutes", type=float, default=FULL.soak_minutes, metavar="N", help="of the part soak")
     parser.add_argument(
         "--no-fsync", action="store_true", help="etcd without waiting for its disk: compares the clients alone"
     )
     parser.add_argument("--servers", choices=PROVIDER_NAMES, default="native")
     return parser.parse_args()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    wanted = tuple(text.split(","))
+    if unknown := [part for part in wanted if part not in PARTS]:
+        raise argparse.ArgumentTypeError(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return wanted
+
+
+def _marked(text: str) -> Path:
+    path = Path(text)
+    if not has_marks(path):
+        raise argparse.ArgumentTypeError(f"{text} has no marks between which to write")
+    return path
 
 
 def _tell(progress: str) -> None:

@@ -1,4 +1,7 @@
-"""What `import holdfast` costs and brings in, each time in a fresh interpreter, in turns with kazoo's."""
+"""What `import holdfast` costs and brings in, each time in a fresh interpreter, in turns with kazoo's and tooz's.
+
+Against kazoo's client, the lightest: `import kazoo` alone loads nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +9,60 @@ import json
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.measure import Spread
+from benchmarks.findings import Findings, Section, at_most
+from benchmarks.ground import Ground
+from benchmarks.measure import ratios
+from benchmarks.report import milliseconds, table
 
-STORE_CLIENTS: Final = ("etcd3gw", "kazoo", "requests", "urllib3", "websockets")
+_STORE_CLIENTS: Final = ("etcd3gw", "hpack", "kazoo", "requests", "urllib3", "websockets")
+OURS: Final = "holdfast"
+AGAINST: Final = "kazoo.client"
+MODULES: Final = (OURS, "holdfast.aio", AGAINST, "etcd3gw", "tooz.coordination")
 _PROGRAM: Final = """
 import json, sys, time
 began = time.perf_counter()
-import {module}
-print(json.dumps([time.perf_counter() - began, sorted({{name.partition(".")[0] for name in sys.modules}})]))
+try:
+    import {module}
+except ImportError:
+    print("null")
+else:
+    print(json.dumps([time.perf_counter() - began, sorted({{name.partition(".")[0] for name in sys.modules}})]))
 """
 
 
-@dataclass(frozen=True)
-class Imports:
-    """Against kazoo's client, the lighter of the two; `import kazoo` alone loads nothing."""
-
-    holdfast_to_kazoo: Spread
-    holdfast_seconds: float
-    store_clients: tuple[str, ...]
-
-
-def compare(rounds: int) -> Imports:
-    pairs = [(_import("holdfast"), _import("kazoo.client")) for _ in range(rounds)]
-    low, median, high = statistics.quantiles([ours[0] / theirs[0] for ours, theirs in pairs], n=4)
-    loaded = set(pairs[0][0][1])
-    return Imports(
-        Spread(median, low, high),
-        statistics.median(ours[0] for ours, _ in pairs),
-        tuple(name for name in STORE_CLIENTS if name in loaded),
+def run(ground: Ground) -> Findings:
+    """The part `imports`."""
+    seconds: dict[str, list[float]] = {}
+    brought: set[str] = set()
+    order = list(MODULES)
+    for number in range(ground.effort.imports):
+        ground.tell(f"imports: round {number + 1} of {ground.effort.imports}")
+        ground.shuffler.shuffle(order)
+        for module in order:
+            told = _import(module)
+            if told is not None:
+                seconds.setdefault(module, []).append(told[0])
+                brought |= set(told[1]) if module == OURS else set()
+    rows = [
+        (f"`import {module}`", str(ratios(took, seconds[AGAINST])), milliseconds(statistics.median(took)))
+        for module, took in seconds.items()
+    ]
+    clients = sorted(brought & set(_STORE_CLIENTS))
+    lines = [
+        *table(("", f"/ {AGAINST}", "ms"), rows),
+        "",
+        f"holdfast brings in {', '.join(clients) or 'no store client'}.",
+    ]
+    return Findings(
+        [Section("Import", lines)], [at_most("store clients that `import holdfast` imports", 0, len(clients))]
     )
 
 
-def _import(module: str) -> tuple[float, list[str]]:
+def _import(module: str) -> tuple[float, list[str]] | None:
+    """None where it is not installed."""
     program = [sys.executable, "-c", _PROGRAM.format(module=module)]
     told = subprocess.run(program, check=True, capture_output=True, text=True, timeout=60).stdout
-    seconds, loaded = json.loads(told)
-    return seconds, loaded
+    found = json.loads(told)
+    return None if found is None else (found[0], found[1])

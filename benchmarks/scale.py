@@ -1,215 +1,213 @@
-"""What the servers count: requests per cycle, and requests and watch messages per hand-over.
+"""Many holds and many waiters: what a process takes, and what the server is asked per hand-over, as their number grows.
 
-The counters are the server's own, so nothing a client forgets to mention is left out. They count everybody: only the
-client under test may be connected. A hand-over is one waiter's admission; with law 10 it costs the same whether 10 or
-200 stand in the line.
+A hand-over is one waiter's admission; with law 10 it costs the same whether 10 or 1,000 stand in the line. Every scene
+runs in a process of its own (crowd.py), one at a time, and nobody else is connected.
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import threading
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Final, Protocol
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
-import holdfast
-from benchmarks.contestants import recipes
-from holdfast.limits import OWN_WATCH_AFTER
-from tests.servers import Cluster, etcd_counters, zk_four_letter
+from benchmarks import svg
+from benchmarks.contestants import STORE_NAMES
+from benchmarks.contestants.ours import GRPC, url, without_grpc
+from benchmarks.contestants.place import SEATS
+from benchmarks.crowd import CYCLES
+from benchmarks.findings import Findings, Floor, Section, at_most, unmeasured
+from benchmarks.ground import Ground, Servers
+from benchmarks.players import ROOT, python
+from benchmarks.report import table
 
-CYCLES: Final = 200
-SEATS: Final = 3
-FEW, MANY = 10, 200
-_TTL_SECONDS: Final = 60.0  # so that hardly a renewal falls into the counting
-_STILL_SECONDS: Final = OWN_WATCH_AFTER + 0.1
-_STILL_TRIES_MAX: Final = 40
-_TURN_SECONDS_MAX: Final = 60.0
-_CALIBRATIONS: Final = 5
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What the server has done."""
-
-    transactions: float
-    other_requests: float
-    watch_messages: float
-    """etcd: both ways, requests to watch among them. ZooKeeper: events; requests to watch are other requests."""
-
-    def plus(self, more: Counts, times: int = 1) -> Counts:
-        return Counts(
-            self.transactions + more.transactions * times,
-            self.other_requests + more.other_requests * times,
-            self.watch_messages + more.watch_messages * times,
-        )
-
-    def since(self, earlier: Counts) -> Counts:
-        return self.plus(earlier, -1)
-
-    def per(self, times: int) -> Counts:
-        return Counts(self.transactions / times, self.other_requests / times, self.watch_messages / times)
-
-    @property
-    def all(self) -> float:
-        return self.transactions + self.other_requests + self.watch_messages
-
-
-class Place(Protocol):
-    """Where a task can stand in line: a lock or a semaphore of the asyncio face."""
-
-    def acquire(self, timeout: float | None = None) -> Awaitable[holdfast.aio.Hold]: ...
+Told: TypeAlias = dict[str, Any]  # JSON, as crowd.py says it
+NAMES: Final = 100
+THREADS_MAX, SOCKETS_MAX, MEGABYTES_MAX = 10, 6, 30.0
+_FACES: Final = ("blocking", "asyncio")
+_LINES: Final = {"lock": 1, "semaphore": SEATS}
+_SCENE_SECONDS: Final = 900
+_LEAST_LINE: Final = 10
+_MOST_WORK: Final = 1.1
+_STORES: Final = {"etcd": "etcd", GRPC: "etcd", "zookeeper": "zookeeper"}
 
 
 @dataclass(frozen=True)
-class HandOvers:
-    """Work per hand-over (one leaves, goes to the end, the next is admitted); what process and order looked like."""
+class Scenes:
+    """What was told of one way to a store."""
 
-    waiters: int
-    work: Counts
-    threads_max: int
-    in_order: bool
+    cycles: Told
+    holds: Mapping[str, Told]
+    """By face."""
+    waiters: Told
+    lines: dict[str, dict[int, Told]] = field(default_factory=dict)
+    """By recipe and number of waiters."""
 
 
-def per_cycle(cluster: Cluster) -> dict[str, Counts]:
-    """What each recipe's uncontended cycle asks of the server."""
-    meter = Meter(cluster)
-    found: dict[str, Counts] = {}
-    for name, recipe in recipes().items():
-        with holdfast.connect(cluster.url("count", ttl=_TTL_SECONDS)) as client:
-            lock = recipe(client)
-            lock.acquire().release()
-            before = asyncio.run(meter.still())
-            for _ in range(CYCLES):
-                lock.acquire().release()
-            found[name] = meter.now().since(before).per(CYCLES)
+def run(ground: Ground) -> Findings:
+    """The part `scale`."""
+    found: dict[str, Scenes] = {}
+    absent = {}
+    with ExitStack() as stack:
+        servers = ground.servers(stack)
+        for scheme in _STORES:
+            if scheme == GRPC and (why := without_grpc()) is not None:
+                absent["holdfast over gRPC"] = why
+            else:
+                found[scheme] = _scenes(ground, servers, scheme)
+    effort = ground.effort
+    sections = [
+        Section(f"What the server counts per cycle ({CYCLES} cycles)", _cycles(found)),
+        Section(f"{effort.holds} holds in one process", _holds(found)),
+        Section(f"{effort.waiters} waiters in one asyncio process, over {NAMES} names", _waiters(found)),
+        Section("Waiters on one name: per hand-over", _lines(found)),
+    ]
+    floors = [floor for scheme in _STORES for floor in _floors(scheme, found.get(scheme), effort.holds)]
+    return Findings(sections, floors, {"work-per-hand-over.svg": _plot(found)}, absent)
+
+
+def _scenes(ground: Ground, servers: Servers, scheme: str) -> Scenes:
+    effort = ground.effort
+
+    def scene(name: str, **arguments: object) -> Told:
+        ground.tell(f"scale, {scheme}: {name} {' '.join(f'{key}={value}' for key, value in arguments.items())}")
+        return _played(servers, scheme, name, arguments)
+
+    cycles = scene("cycles")
+    holds = {face: scene("holds", face=face, count=effort.holds, idle=effort.idle_seconds) for face in _FACES}
+    times = max(1, effort.hand_overs // NAMES)
+    waiters = scene("waiters", count=effort.waiters, names=NAMES, times=times, idle=effort.idle_seconds)
+    found = Scenes(cycles, holds, waiters)
+    for recipe, seats in _LINES.items():
+        found.lines[recipe] = {
+            count: scene("line", count=count, seats=seats, times=effort.hand_overs) for count in effort.lines
+        }
     return found
 
 
-def hand_overs(cluster: Cluster, seats: int, waiters: int, times: int) -> HandOvers:
-    """`times` hand-overs while `waiters` tasks of one process stand in line; of a lock where there is one seat."""
-    return asyncio.run(_hand_overs(cluster, seats, waiters, times))
+def _played(servers: Servers, scheme: str, scene: str, arguments: Mapping[str, object]) -> Told:
+    cluster = servers.of(_STORES[scheme])
+    words = (url(scheme, cluster.endpoints[0]), cluster.members[0].metrics_endpoint, json.dumps(arguments))
+    done = subprocess.run(
+        python("crowd", scene, *words), cwd=ROOT, capture_output=True, text=True, timeout=_SCENE_SECONDS, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the scene {scene} {arguments} on {scheme} failed: {done.stderr[-2000:]}")
+    told: Told = json.loads(done.stdout)
+    return told
 
 
-async def _hand_overs(cluster: Cluster, seats: int, waiters: int, times: int) -> HandOvers:
-    meter = Meter(cluster)
-    client = holdfast.aio.connect(cluster.url("scale", ttl=_TTL_SECONDS), timeout=_TURN_SECONDS_MAX)
-    place: Place = client.lock("lock") if seats == 1 else client.semaphore("semaphore", limit=seats)
-    line = _Line(place, seats, waiters, times)
-    client.subscribe(line.hear)
-    tasks = [asyncio.create_task(line.stand()) for _ in range(seats + waiters)]
-    try:
-        await asyncio.wait_for(line.formed.wait(), _TURN_SECONDS_MAX)
-        before = await meter.still()
-        line.begin.set()
-        await asyncio.wait_for(line.over.wait(), _TURN_SECONDS_MAX)
-        work = (await meter.still()).since(before)
-    finally:
-        await client.close()
-        await asyncio.gather(*tasks, return_exceptions=True)  # who still waited is told that the client was closed
-    return HandOvers(waiters, work.per(times), line.threads_max, line.in_order)
+def _all(work: Mapping[str, float]) -> float:
+    return sum(work.values())
 
 
-class _Line:
-    """A line that stays as long as it is: whoever has had a turn goes to its end, until all hand-overs are made.
-
-    So no hand-over is cheaper for being the last of a line, and lines of different lengths can be compared.
-    """
-
-    def __init__(self, place: Place, seats: int, waiters: int, times: int) -> None:
-        self.formed, self.begin, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.threads_max = 0
-        self._place = place
-        self._seats = seats
-        self._tickets = seats + waiters
-        self._left = times
-        self._entered: list[int] = []
-        self._admitted: list[int] = []
-        self._kept: list[holdfast.aio.Hold] = []
-        self._loop = asyncio.get_running_loop()
-
-    async def stand(self) -> None:
-        while True:
-            hold = await self._place.acquire()
-            self._admitted.append(hold.token)
-            self.threads_max = max(self.threads_max, threading.active_count())
-            await self.begin.wait()  # no end of its own: the task is given up with its client
-            if self._left == 0:
-                self._kept.append(hold)
-                if len(self._kept) == self._seats:
-                    self.over.set()
-                return
-            self._left -= 1
-            await hold.release()
-
-    def hear(self, event: holdfast.Event) -> None:
-        """Told on whichever thread it happens; counted on the loop's."""
-        if event.event == "entered" and event.token is not None:
-            self._loop.call_soon_threadsafe(self._count, event.token)
-
-    def _count(self, token: int) -> None:
-        self._entered.append(token)
-        if len(self._entered) == self._tickets:
-            self.formed.set()
-
-    @property
-    def in_order(self) -> bool:
-        """Was nobody admitted before its turn? Seats given at once may be noted in any order among themselves."""
-        waiting = sorted(self._entered)
-        for token in self._admitted:
-            if waiting.index(token) >= self._seats:
-                return False
-            waiting.remove(token)
-        return True
+def _work(work: Mapping[str, float]) -> tuple[str, ...]:
+    """Cells of what the server has done."""
+    return tuple(f"{work[kind]:.2f}" for kind in ("transactions", "other_requests", "watch_messages"))
 
 
-class Meter:
-    """The server's counters, less what asking for them adds."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._asked = 0
-        self._asking = Counts(0.0, 0.0, 0.0)
-        readings = [self._read() for _ in range(_CALIBRATIONS)]
-        self._asking = min((b.since(a) for a, b in itertools.pairwise(readings)), key=lambda counts: counts.all)
-        self._asked = 0
-
-    def now(self) -> Counts:
-        """What the server has done for others since some fixed moment."""
-        self._asked += 1
-        return self._read().plus(self._asking, -self._asked)
-
-    async def still(self) -> Counts:
-        """The same, once the server has nothing more to do for us. It tells nobody when: ask until it stays so."""
-        before = self.now()
-        for _ in range(_STILL_TRIES_MAX):
-            await asyncio.sleep(_STILL_SECONDS)
-            now = self.now()
-            if now.since(before).all == 0.0:
-                return now
-            before = now
-        raise RuntimeError(f"{self._cluster} did not come to rest: is somebody else connected to it?")
-
-    def _read(self) -> Counts:
-        endpoint = self._cluster.members[0].metrics_endpoint
-        if self._cluster.kind == "etcd":
-            return _etcd(etcd_counters(endpoint))
-        return _zookeeper(zk_four_letter(endpoint, "srvr"))
+def _cycles(found: Mapping[str, Scenes]) -> list[str]:
+    rows = [
+        (scheme, recipe, *_work(work)) for scheme, scenes in found.items() for recipe, work in scenes.cycles.items()
+    ]
+    return table(("", "recipe", "transactions", "other requests", "watch messages"), rows)
 
 
-def _etcd(counters: dict[str, float]) -> Counts:
-    unary = {name: n for name, n in counters.items() if name.startswith("started:") and name != "started:Watch"}
-    transactions = unary.pop("started:Txn", 0.0)
-    watch_messages = counters.get("received:Watch", 0.0) + counters.get("sent:Watch", 0.0)
-    return Counts(transactions, sum(unary.values()), watch_messages)
+_TAKEN_HEAD: Final = (
+    "added MB",
+    "threads",
+    "sockets",
+    "keep-alives per s",
+    "all requests per s at rest",
+    "seconds to get there",
+)
 
 
-def _zookeeper(report: str) -> Counts:
-    """It tells packets only. Each one received is a request and answered by one; what is sent beyond is watch events.
+def _taken(told: Told) -> tuple[str, ...]:
+    idle = told["idle"]
+    return (
+        f"{told['memory_megabytes']:.1f}",
+        f"{told['threads']}",
+        f"{told['sockets']}",
+        f"{idle['keep_alives']:.2f}",
+        f"{_all(idle):.2f}",
+        f"{told['seconds']:.1f}",
+    )
 
-    From `srvr` and not `mntr`: the same counters, but an answer of one packet, so that asking always adds the same.
-    """
-    lines = dict(line.split(": ", 1) for line in report.splitlines() if ": " in line)
-    received, sent = float(lines["Received"]), float(lines["Sent"])
-    return Counts(0.0, received, sent - received)
+
+def _holds(found: Mapping[str, Scenes]) -> list[str]:
+    rows = [(scheme, face, *_taken(told)) for scheme, scenes in found.items() for face, told in scenes.holds.items()]
+    return table(("", "face", *_TAKEN_HEAD), rows)
+
+
+def _waiters(found: Mapping[str, Scenes]) -> list[str]:
+    rows = [
+        (scheme, *_taken(scenes.waiters), f"{scenes.waiters['per_second']:.0f}", _yes(scenes.waiters["in_order"]))
+        for scheme, scenes in found.items()
+    ]
+    return table(("", *_TAKEN_HEAD, "hand-overs per s", "in order"), rows)
+
+
+def _lines(found: Mapping[str, Scenes]) -> list[str]:
+    rows = [
+        (
+            scheme,
+            recipe,
+            f"{count}",
+            *_work(told["work"]),
+            f"{told['per_second']:.0f}",
+            f"{told['memory_megabytes']:.1f}",
+            f"{told['threads']}",
+            f"{told['sockets']}",
+            _yes(told["in_order"]),
+        )
+        for scheme, scenes in found.items()
+        for recipe, by_count in scenes.lines.items()
+        for count, told in by_count.items()
+    ]
+    work = ("transactions", "other requests", "watch messages", "per s")
+    return table(("", "recipe", "waiters", *work, "added MB", "threads", "sockets", "in order"), rows)
+
+
+def _yes(in_order: bool) -> str:
+    return "yes" if in_order else "NO"
+
+
+def _plot(found: Mapping[str, Scenes]) -> str:
+    series: dict[str, Sequence[tuple[float, float]]] = {
+        f"{scheme} {recipe}": [(float(count), _all(told["work"])) for count, told in by_count.items()]
+        for scheme, scenes in found.items()
+        for recipe, by_count in scenes.lines.items()
+    }
+    return svg.lines(
+        svg.Lines("Server work per hand-over", "waiters on one name", "requests and watch messages", series)
+    )
+
+
+def _floors(scheme: str, scenes: Scenes | None, holds: int) -> Iterator[Floor]:
+    store = STORE_NAMES[_STORES[scheme]] + (" over gRPC" if scheme == GRPC else "")
+    for recipe in _LINES:
+        figure = f"{store} {recipe}: server work per hand-over, most waiters / {_LEAST_LINE}"
+        if scenes is None:
+            yield unmeasured(figure, _MOST_WORK, without_grpc() or "", headline=True)
+            continue
+        by_count = scenes.lines[recipe]
+        most = max(by_count)
+        ratio = _all(by_count[most]["work"]) / _all(by_count[_LEAST_LINE]["work"])
+        yield at_most(figure.replace("most waiters", f"{most} waiters"), _MOST_WORK, ratio, headline=True)
+    if scenes is None:
+        return
+    for face, told in scenes.holds.items():
+        of = f"{store}, {face}, {holds} holds"
+        yield at_most(f"{of}: threads", THREADS_MAX, told["threads"])
+        yield at_most(f"{of}: sockets", SOCKETS_MAX, told["sockets"])
+        yield at_most(f"{of}: added memory, MB", MEGABYTES_MAX, told["memory_megabytes"])
+    lines = [told for by_count in scenes.lines.values() for told in by_count.values()]
+    yield at_most(
+        f"{store}: lines served out of order", 0, sum(not told["in_order"] for told in [*lines, scenes.waiters])
+    )
+    if _STORES[scheme] == "etcd":
+        most = max(cycle["transactions"] + cycle["other_requests"] for cycle in scenes.cycles.values())
+        yield at_most(f"{store}: requests per cycle", 2, most)
