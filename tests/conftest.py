@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--servers", choices=PROVIDER_NAMES, default="native", help="who runs etcd and ZooKeeper")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """tests/containers needs Docker, which a machine may be without: it is run by itself, by tests/containers/run."""
+    if collection_path == Path(__file__).parent / "containers":
+        return bool(config.getoption("--servers") != "containers") or None
+    return None
 
 
 @pytest.fixture(scope="session")

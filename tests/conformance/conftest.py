@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast.testing.conformance import *  # noqa: F403
+from tests.servers import Cluster
 
-from .worlds import KINDS, EtcdWorld, MemoryWorld, ZooKeeperWorld
+from .services import RunningService, services
+from .worlds import (
+    KINDS,
+    SERVED,
+    EtcdGrpcWorld,
+    EtcdWorld,
+    MemoryWorld,
+    ServiceOnEtcdWorld,
+    ServiceOnZooKeeperWorld,
+    ZooKeeperWorld,
+)
+
+WORLDS = {"etcd": EtcdWorld, "etcd+grpc": EtcdGrpcWorld, "zookeeper": ZooKeeperWorld}
+THROUGH_SERVICE: dict[str, Any] = {"etcd": ServiceOnEtcdWorld, "zookeeper": ServiceOnZooKeeperWorld}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="session")
+def served(singles: dict[str, Cluster]) -> Iterator[dict[str, RunningService]]:
+    """One service on each store, shared by the run."""
+    with services(singles) as running:
+        yield running
+
+
+@pytest.fixture(params=(*KINDS, *SERVED))
 def make_world(request: pytest.FixtureRequest) -> Any:
     """From a face to a world of each kind."""
     if request.param == "memory":
         return MemoryWorld
     singles = request.getfixturevalue("singles")
-    return partial(EtcdWorld if request.param == "etcd" else ZooKeeperWorld, cluster=singles[request.param])
+    if request.param.startswith("http+"):
+        store = request.param.removeprefix("http+")
+        return partial(THROUGH_SERVICE[store], cluster=singles[store], service=request.getfixturevalue("served")[store])
+    return partial(WORLDS[request.param], cluster=singles[request.param.partition("+")[0]])

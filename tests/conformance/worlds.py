@@ -11,14 +11,32 @@ from kazoo.exceptions import NoNodeError
 
 from holdfast.backends import memory
 from holdfast.clock import SYSTEM_CLOCK
+from holdfast.limits import NAME_BYTES_MAX
 from holdfast.names import encode
 from holdfast.testing.conformance import Face, World, eventually, inner
+from tests.conformance.services import RunningService
+from tests.reference import etcd_messages
 from tests.servers import Cluster, FaultProxy, etcd_counters, etcdctl, zk_four_letter, zookeeper_counters
 
-__all__ = ["KINDS", "Admin", "EtcdWorld", "MemoryWorld", "World", "ZooKeeperWorld", "eventually", "inner"]
+__all__ = [
+    "KINDS",
+    "SERVED",
+    "Admin",
+    "EtcdGrpcWorld",
+    "EtcdWorld",
+    "MemoryWorld",
+    "ServiceOnEtcdWorld",
+    "ServiceOnZooKeeperWorld",
+    "World",
+    "ZooKeeperWorld",
+    "eventually",
+    "inner",
+]
 
 _names = itertools.count(1)
-KINDS = ("memory", "etcd", "zookeeper")
+KINDS = ("memory", "etcd", "etcd+grpc", "zookeeper")
+SERVED = ("http+etcd", "http+zookeeper")
+"""Through `holdfast serve`."""
 
 
 class MemoryWorld(World):
@@ -61,7 +79,7 @@ class MemoryWorld(World):
         return [t.id for t in self.store.lines.get(f"{self.namespace}/{encode(name)}", ())]
 
     def left(self) -> list[str]:
-        return list(self.store.lines)
+        return [*self.store.lines, *(path for path in self.store.notes if path.startswith(f"{self.namespace}/"))]
 
     def leases(self) -> int:
         return len(self.store.leases)
@@ -88,13 +106,17 @@ class ServerWorld(World):
         self._proxies: dict[int, FaultProxy] = {}
 
     def client(self, **options: Any) -> Any:
-        proxy = FaultProxy(self.cluster.endpoints[0], self.kind)  # type: ignore[arg-type]  # one of the two kinds
+        proxy = self.way()
         extra = {"tick": 0.2} if self.kind == "zookeeper" else {}
         url = f"{self.kind}://{proxy.endpoint}/{self.namespace}"
         client = self.face.connect(url, **(extra | options))
         self._proxies[id(client)] = proxy
         self.clients.append(client)
         return client
+
+    def way(self) -> FaultProxy:
+        """A new client's way to the server."""
+        return FaultProxy(self.cluster.endpoints[0], self.kind)  # type: ignore[arg-type]  # one of the kinds
 
     def proxy(self, client: Any) -> FaultProxy:
         return self._proxies[id(client)]
@@ -139,7 +161,8 @@ _ETCD_VERBS: dict[str, Callable[[str, bytes], bool]] = {
     "enter": lambda path, body: path == "/v3/kv/txn" and b'"lease":' in body,
     "amend": lambda path, body: path == "/v3/kv/txn" and b"ignore_lease" in body and b"ignore_value" not in body,
     "leave": lambda path, body: path == "/v3/kv/txn" and b"request_delete_range" in body,
-    "look": lambda path, body: path == "/v3/kv/txn" and b"max_create_revision" in body,
+    "remove": lambda path, body: path == "/v3/kv/txn" and b"request_delete_range" in body and b"request_put" in body,
+    "look": lambda path, body: path == "/v3/kv/range" and b"max_create_revision" in body,
     "commit": lambda path, body: path == "/v3/kv/txn" and b'"MOD"' in body and b"ignore_lease" not in body,
     "touch": lambda path, body: path == "/v3/kv/txn" and b"ignore_value" in body,
 }
@@ -150,6 +173,7 @@ class EtcdWorld(ServerWorld):
 
     kind = "etcd"
     ttl_least = 1.0
+    entrusts = True
 
     def match(self, verb: str) -> Any:
         matches = _ETCD_VERBS[verb]
@@ -160,6 +184,11 @@ class EtcdWorld(ServerWorld):
 
     def delete(self, name: str, ticket: str) -> None:
         etcdctl(self.cluster, "del", ticket)
+
+    def remove(self, hold: Any) -> None:
+        for key in self.tickets(hold.resource):
+            if hold.id in etcdctl(self.cluster, "get", "--print-value-only", key).stdout:
+                self.delete(hold.resource, key)
 
     def tickets(self, name: str) -> list[str]:
         from holdfast.backends.etcd.codec import line_prefix
@@ -181,7 +210,7 @@ class EtcdWorld(ServerWorld):
     def arrive_late(self, lease: Any, ticket: Any, value: str) -> None:
         from holdfast.backends.etcd import codec, guarded
 
-        amending = guarded.amending(ticket, codec.b64(codec.amended_value(ticket, value)))
+        amending = guarded.amending(ticket, codec.amended_value(ticket, value))
         lease._wire.txn(amending, SYSTEM_CLOCK.now() + 5.0)
 
     def _keys(self, prefix: str, *flags: str) -> list[str]:
@@ -189,7 +218,48 @@ class EtcdWorld(ServerWorld):
         return [line for line in found.splitlines() if line]
 
 
-_OPCODES = {"enter": 15, "leave": 2, "look": 8, "renew": 9, "amend": 5, "touch": 5, "commit": 14}
+def _txn(body: bytes) -> Any:
+    """What a transaction asks for, as protobuf's own runtime reads it."""
+    return etcd_messages().TxnRequest.FromString(body)
+
+
+def _range_up_to(body: bytes) -> bool:
+    """Does it ask for a line up to a ticket? Probes ask for something else."""
+    return bool(etcd_messages().RangeRequest.FromString(body).max_create_revision)
+
+
+_GRPC_VERBS: dict[str, Callable[[Any], bool]] = {
+    "enter": lambda txn: any(op.request_put.lease for op in txn.success),
+    "amend": lambda txn: any(op.request_put.ignore_lease and not op.request_put.ignore_value for op in txn.success),
+    "leave": lambda txn: any(op.HasField("request_delete_range") for op in txn.success),
+    "remove": lambda txn: (
+        any(op.HasField("request_delete_range") for op in txn.success)
+        and any(op.HasField("request_put") for op in txn.success)
+    ),
+    "commit": lambda txn: (
+        any(c.HasField("mod_revision") for c in txn.compare)
+        and not any(op.request_put.ignore_lease for op in txn.success)
+    ),
+    "touch": lambda txn: any(op.request_put.ignore_value for op in txn.success),
+}
+
+
+class EtcdGrpcWorld(EtcdWorld):
+    """etcd through gRPC: the same server, the same facts."""
+
+    kind = "etcd+grpc"
+
+    def match(self, verb: str) -> Any:
+        if verb in ("grant", "renew"):
+            wanted = "LeaseGrant" if verb == "grant" else "LeaseKeepAlive"
+            return lambda method, path, message: path == f"/etcdserverpb.Lease/{wanted}"
+        if verb == "look":
+            return lambda method, path, message: path == "/etcdserverpb.KV/Range" and _range_up_to(message)
+        matches = _GRPC_VERBS[verb]
+        return lambda method, path, message: path == "/etcdserverpb.KV/Txn" and matches(_txn(message))
+
+
+_OPCODES = {"enter": 15, "leave": 2, "look": 8, "renew": 9, "amend": 5, "touch": 5, "commit": 14, "remove": 14}
 
 
 class ZooKeeperWorld(ServerWorld):
@@ -200,6 +270,7 @@ class ZooKeeperWorld(ServerWorld):
     leave_checks_token = False  # a node's name is what can't repeat
     ttl_least = 0.4
     refuses_long_leases = "maxSessionTimeout"
+    tells_time_left = False
 
     def match(self, verb: str) -> Any:
         wanted = _OPCODES[verb]
@@ -243,6 +314,85 @@ class ZooKeeperWorld(ServerWorld):
 
     def _admin(self) -> Admin:
         return Admin(self.cluster.endpoints[0])
+
+
+class _ThroughService(ServerWorld):
+    """What the thin client adds: a service, shared by the run, between the client and the store.
+
+    The faults are those of the way to the service; what the store says is asked of the store. All that the service has
+    there stands below a namespace of its own, and the test's own namespace is with what its names begin.
+    """
+
+    repeats_enter = True  # the service knows the tickets of its clients
+
+    def __init__(self, face: Face, cluster: Cluster, service: RunningService) -> None:
+        super().__init__(face, cluster)
+        self.service = service
+        self.name_bytes_max = NAME_BYTES_MAX - len(f"{self.namespace}/")
+
+    def client(self, **options: Any) -> Any:
+        proxy = FaultProxy(self.service.endpoint, "etcd")  # HTTP/1.1, too
+        client = self.face.connect(f"http://{proxy.endpoint}/{self.namespace}", **options)
+        self._proxies[id(client)] = proxy
+        self.clients.append(client)
+        return client
+
+    def match(self, verb: str) -> Any:
+        path = {"grant": "/v1/leases", "remove": "/v1/operate/remove"}.get(verb)
+        if path is not None:
+            return lambda method, asked, body: asked == path
+        return lambda method, asked, body: asked.startswith("/v1/leases/") and asked.endswith(f"/{verb}")
+
+    def arrive_late(self, lease: Any, ticket: Any, value: str) -> None:
+        body = {"ticketId": ticket.id, "token": str(ticket.token), "value": value, "order": 1}
+        lease._calls.ask_once(f"{lease._path}/amend", body, SYSTEM_CLOCK.now() + 5.0)
+
+    def own(self, places: list[str]) -> list[str]:
+        """Those of the test's own."""
+        return [place for place in places if f"/{encode(self.namespace + '/')}" in place]
+
+
+class ServiceOnEtcdWorld(_ThroughService, EtcdWorld):
+    """`holdfast serve` on etcd."""
+
+    entrusts = False
+
+    def match(self, verb: str) -> Any:
+        return _ThroughService.match(self, verb)
+
+    def tickets(self, name: str) -> list[str]:
+        from holdfast.backends.etcd.codec import line_prefix
+
+        prefix = line_prefix(self.service.namespace, f"{self.namespace}/{name}").decode()
+        return self._keys(prefix, "--sort-by=CREATE")
+
+    def left(self) -> list[str]:
+        return self.own(self._keys(f"{self.service.namespace}/"))
+
+
+class ServiceOnZooKeeperWorld(_ThroughService, ZooKeeperWorld):
+    """`holdfast serve` on ZooKeeper."""
+
+    repeats_enter = True
+    refuses_long_leases = "does not grant"
+
+    def match(self, verb: str) -> Any:
+        return _ThroughService.match(self, verb)
+
+    def expire(self, hold: Any) -> None:
+        thief = KazooClient(self.cluster.endpoints[0], client_id=self.service.session(hold.lease_id), timeout=4.0)
+        thief.start()
+        thief.stop()
+        thief.close()
+
+    def left(self) -> list[str]:
+        with self._admin() as zk:
+            return self.own(_tree(zk, f"/{self.service.namespace}"))
+
+    def _line(self, name: str) -> str:
+        from holdfast.backends.zookeeper.codec import line_path
+
+        return line_path(self.service.namespace, f"{self.namespace}/{name}")
 
 
 class Admin:

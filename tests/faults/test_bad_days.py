@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -22,12 +23,21 @@ from holdfast import (
     StoreUnavailable,
     TLSFailed,
 )
+from holdfast.backends.etcd.gateway import Gateway
+from holdfast.backends.etcd.streams import PostStream
+from holdfast.backends.etcd.words import Watching
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.events import Hub
+from holdfast.lease import Surroundings
+from holdfast.options import parse
+from holdfast.signals import Signal
 from holdfast.testing.servers.specs import Spec
 from tests.conformance.worlds import eventually
+from tests.faults.ways import ALL, ETCD, EtcdKind, over
 from tests.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, etcdctl, start
+from tests.unit.fakes import ImmediateWorkers
 
 SECRET = "pa55 w/rd:%@"
-BOTH = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +56,7 @@ def make(provider: Provider) -> Iterator[Callable[[Spec], Cluster]]:
 
 
 def spec(kind: str, tls: str) -> Spec:
-    return EtcdSpec(tls=tls) if kind == "etcd" else ZooKeeperSpec(tls=tls)  # type: ignore[arg-type]
+    return ZooKeeperSpec(tls=tls) if kind == "zookeeper" else EtcdSpec(tls=tls)  # type: ignore[arg-type]
 
 
 def works(url: str, **options: Any) -> None:
@@ -70,7 +80,7 @@ def fails(url: str, kind: type[HoldfastError], match: str, **options: Any) -> st
     return str(caught.value)
 
 
-@BOTH
+@ALL
 def test_unreachable_store(kind: str) -> None:
     """Nobody listens there: StoreUnavailable within the deadline, naming the address and the question to ask."""
     with socket.socket() as free:
@@ -80,27 +90,27 @@ def test_unreachable_store(kind: str) -> None:
     assert str(port) in told
 
 
-@BOTH
+@ALL
 def test_host_that_does_not_resolve(kind: str) -> None:
     """A name without an address is StoreUnavailable too."""
     fails(f"{kind}://no-such-host.invalid/x", StoreUnavailable, "no-such-host.invalid")
 
 
-@BOTH
+@ALL
 def test_server_that_accepts_and_says_nothing(kind: str) -> None:
     """A port that swallows everything: within the deadline."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         fails(f"{kind}://127.0.0.1:{silent.getsockname()[1]}/x", StoreUnavailable, "did not answer|no session|answer")
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("tls", ["server", "mutual"])
 def test_tls_works(make: Callable[[Spec], Cluster], kind: str, tls: str) -> None:
     """Server-verified and mutual TLS, requests and watches."""
-    works(make(spec(kind, tls)).url("tls"))
+    works(over(make(spec(kind, tls)), kind).url("tls"))
 
 
-@BOTH
+@ALL
 def test_tls_with_an_unknown_authority(make: Callable[[Spec], Cluster], kind: str) -> None:
     """A server that can't be verified is refused."""
     cluster = make(spec(kind, "server"))
@@ -109,7 +119,7 @@ def test_tls_with_an_unknown_authority(make: Callable[[Spec], Cluster], kind: st
     fails(url, TLSFailed, "ca", ca=str(cluster.tls.other_ca))
 
 
-@BOTH
+@ALL
 def test_tls_without_a_client_certificate(make: Callable[[Spec], Cluster], kind: str) -> None:
     """A server that wants a certificate and gets none."""
     cluster = make(spec(kind, "mutual"))
@@ -117,22 +127,23 @@ def test_tls_without_a_client_certificate(make: Callable[[Spec], Cluster], kind:
     fails(f"{kind}://{cluster.endpoints[0]}/x", TLSFailed, "cert", ca=str(cluster.tls.ca))
 
 
-@BOTH
+@ALL
 def test_plain_spoken_to_tls(make: Callable[[Spec], Cluster], kind: str) -> None:
     """No TLS towards a TLS port: the error says that the port speaks TLS."""
     cluster = make(spec(kind, "server"))
     fails(f"{kind}://{cluster.endpoints[0]}/x", TLSFailed, "speaks TLS")
 
 
-@BOTH
+@ALL
 def test_tls_spoken_to_plain(singles: dict[str, Cluster], kind: str) -> None:
     """TLS towards a plain port."""
     fails(f"{kind}://{singles[kind].endpoints[0]}/x?tls=true", TLSFailed, "TLS")
 
 
-def test_etcd_user_and_password_with_token_refresh(make: Callable[[Spec], Cluster]) -> None:
+@ETCD
+def test_etcd_user_and_password_with_token_refresh(make: Callable[[Spec], Cluster], kind: EtcdKind) -> None:
     """Signed in, over tokens that expire while a hold is kept and a waiter waits (bug 16)."""
-    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
+    cluster = over(make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1)), kind)
     with holdfast.connect(cluster.url("auth"), ttl=3) as client:
         hold = client.lock("a").acquire(timeout=10)
         with ThreadPoolExecutor() as pool:
@@ -143,10 +154,11 @@ def test_etcd_user_and_password_with_token_refresh(make: Callable[[Spec], Cluste
             assert waiting.result().release() is True
 
 
-def test_etcd_watches_with_users_carry_many_waiters(make: Callable[[Spec], Cluster]) -> None:
-    """Where the WebSocket is refused the streaming POST does: ten waiters, in order."""
-    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
-    with holdfast.connect(cluster.url("auth"), ttl=10) as client, ThreadPoolExecutor(max_workers=10) as pool:
+@ETCD
+def test_etcd_watches_with_users_carry_many_waiters(make: Callable[[Spec], Cluster], kind: EtcdKind) -> None:
+    """Where the gateway's WebSocket is refused the streaming POST does; gRPC has one stream: waiters go on in order."""
+    cluster = over(make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1)), kind)
+    with holdfast.connect(cluster.url("auth"), ttl=10) as client, ThreadPoolExecutor(max_workers=40) as pool:
         hold = client.lock("many").acquire(timeout=10)
         tokens: list[int] = []
 
@@ -154,29 +166,52 @@ def test_etcd_watches_with_users_carry_many_waiters(make: Callable[[Spec], Clust
             with client.lock("many") as mine:
                 tokens.append(mine.token)
 
-        waiting = [pool.submit(wait) for _ in range(10)]
-        assert eventually(lambda: client.statistics()["events"].get("entered") == 11)  # type: ignore[attr-defined]
+        waiting = [pool.submit(wait) for _ in range(40)]
+        assert eventually(lambda: client.statistics()["events"].get("entered") == 41)  # type: ignore[attr-defined]
         hold.release()
         for future in waiting:
             future.result(30)
         assert tokens == sorted(tokens)
 
 
-def test_etcd_wrong_password_and_no_user(make: Callable[[Spec], Cluster]) -> None:
-    """AuthenticationFailed, and the password is nowhere in the message, the repr or the log."""
+def test_etcd_hears_of_every_watch_in_one_long_request(make: Callable[[Spec], Cluster]) -> None:
+    """The gateway answers the first watches while it still reads of the others. Where it meant to keep the connection
+    it would throw away the rest of the request at that moment, and whoever stands behind those would wait for ever."""
     cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
-    url = f"etcd://{cluster.endpoints[0]}/x"
+    host, port = cluster.endpoints[0].rsplit(":", 1)
+    around = Surroundings(SYSTEM_CLOCK, Hub(SYSTEM_CLOCK.now), ImmediateWorkers())
+    gateway = Gateway(parse(cluster.url("x"), {}), around)
+    watches = {number: Watching(b"x/%d" % number, None, 1, True, Signal()) for number in range(1, 501)}
+    token = gateway.session.token(SYSTEM_CLOCK.now() + 5.0)
+    with socket.create_connection((host, int(port)), 5.0) as sock:
+        stream = PostStream(sock, (host, int(port)), token, watches)
+        with pytest.raises(OSError, match="500 of the watches"):
+            stream.ping()
+        heard: set[int] = set()
+        while len(heard) < 500:
+            heard |= {told.watch_id for told in stream.receive() if told.created and not told.canceled}
+        assert stream.ping() is False
+    gateway.close()
+
+
+@ETCD
+def test_etcd_wrong_password_and_no_user(make: Callable[[Spec], Cluster], kind: EtcdKind) -> None:
+    """AuthenticationFailed, and the password is nowhere in the message, the repr or the log."""
+    cluster = over(make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1)), kind)
+    url = f"{kind}://{cluster.endpoints[0]}/x"
     told = fails(url, AuthenticationFailed, "user and password", user="root", password="wr0ng")
     assert "wr0ng" not in told
     fails(url, AuthenticationFailed, "user")
 
 
-def test_etcd_user_without_permission(make: Callable[[Spec], Cluster]) -> None:
+@ETCD
+def test_etcd_user_without_permission(make: Callable[[Spec], Cluster], kind: EtcdKind) -> None:
     """PermissionDenied, naming the user and the namespace."""
-    cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
-    assert etcdctl(cluster, "user", "add", "poor:poor").returncode == 0
-    told = fails(f"etcd://poor:poor@{cluster.endpoints[0]}/x", PermissionDenied, "permission")
-    assert "'poor'" in told
+    cluster = over(make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1)), kind)
+    user = f"poor-{kind.replace('+', '-')}"
+    assert etcdctl(cluster, "user", "add", f"{user}:poor").returncode == 0
+    told = fails(f"{kind}://{user}:poor@{cluster.endpoints[0]}/x", PermissionDenied, "permission")
+    assert f"'{user}'" in told
 
 
 def test_etcd_without_its_gateway(make: Callable[[Spec], Cluster]) -> None:
@@ -184,9 +219,10 @@ def test_etcd_without_its_gateway(make: Callable[[Spec], Cluster]) -> None:
     fails(make(EtcdSpec(gateway=False)).url("x"), GatewayDisabled, "--enable-grpc-gateway")
 
 
-def test_etcd_out_of_space(provider: Provider) -> None:
+@ETCD
+def test_etcd_out_of_space(provider: Provider, kind: EtcdKind) -> None:
     """Bug 50: the quota alarm refuses writes: StoreRefused says what to do; a release still goes through."""
-    cluster = provider.etcd(EtcdSpec(quota_bytes=16 * 1024 * 1024))
+    cluster = over(provider.etcd(EtcdSpec(quota_bytes=16 * 1024 * 1024)), kind)
     try:
         with holdfast.connect(cluster.url("x"), ttl=10) as client:
             hold = client.lock("held").acquire()
@@ -217,7 +253,7 @@ def test_zookeeper_digest_and_acls(singles: dict[str, Cluster]) -> None:
     works(f"zookeeper://{endpoint}/{name}", user="me", password=SECRET)
 
 
-@BOTH
+@ALL
 def test_credentials_never_show(
     singles: dict[str, Cluster], kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,7 +270,7 @@ def test_credentials_never_show(
     assert "s3cr3t" not in shown + caplog.text + "".join(capsys.readouterr())
 
 
-@BOTH
+@ALL
 def test_endpoint_failover_at_the_first_call(triples: dict[str, Cluster], kind: str) -> None:
     """The first endpoints are dead or silent: the call goes on to one that answers, within its deadline."""
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as dead:
@@ -245,11 +281,12 @@ def test_endpoint_failover_at_the_first_call(triples: dict[str, Cluster], kind: 
             hold.renew()
 
 
+@ETCD
 def test_thread_that_can_not_be_started_is_one_calls_trouble(
-    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, kind: EtcdKind
 ) -> None:
     """The process has no thread left for the watch: StoreUnavailable, no ticket stays, and the next call works."""
-    with holdfast.connect(singles["etcd"].url(f"x-{time.monotonic_ns():x}"), ttl=10) as client:
+    with holdfast.connect(singles[kind].url(f"x-{time.monotonic_ns():x}"), ttl=10) as client:
         hold = client.lock("a").acquire()
         start = threading.Thread.start
 
@@ -267,3 +304,41 @@ def test_thread_that_can_not_be_started_is_one_calls_trouble(
             assert eventually(lambda: client.statistics()["events"].get("entered") == 3)  # type: ignore[attr-defined]
             assert hold.release() is True
             assert waiting.result().release() is True
+
+
+@contextmanager
+def silent_server() -> Iterator[tuple[str, list[bytes]]]:
+    """Takes connections and whatever is sent, and says nothing: its endpoint, and what each connection began with."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as open_ones:
+        server.settimeout(0.05)
+
+        def listen() -> None:
+            while not ended.is_set():
+                try:
+                    connection = open_ones.enter_context(server.accept()[0])
+                except TimeoutError:
+                    continue
+                heard.append(connection.recv(1, socket.MSG_PEEK))
+
+        ended = threading.Event()
+        listening = threading.Thread(target=listen)
+        listening.start()
+        host, port = server.getsockname()
+        try:
+            yield f"{host}:{port}", heard
+        finally:
+            ended.set()
+            listening.join()
+
+
+@pytest.mark.parametrize(("timeout", "looked"), [(0.05, False), (3.0, True)])
+def test_zookeeper_that_says_nothing_is_looked_at_for_tls_within_the_callers_time_only(
+    timeout: float, looked: bool
+) -> None:
+    """Law 8: why a server is silent is looked into while the call may last, not after it."""
+    with silent_server() as (endpoint, heard), holdfast.connect(f"zookeeper://{endpoint}/x") as client:
+        with pytest.raises(StoreUnavailable, match="no session"):
+            client.lock("a").acquire(timeout=timeout)
+        hellos = [first for first in heard if first == b"\x16"]
+    assert bool(hellos) is looked

@@ -12,15 +12,19 @@ import pytest
 import holdfast
 from holdfast.backends.zookeeper.codec import read_line
 from holdfast.lease import Mode
+from tests.faults.ways import ETCD, EtcdKind, over
 from tests.servers import Cluster, EtcdSpec, Provider, etcdctl
 
 
+@ETCD
 @pytest.mark.parametrize(
     "value", ['{"holdfast":1,"mode":[]}', "[" * 20_000, '{"holdfast":1,"weight":1e999}', "\x01", ""]
 )
-def test_etcd_ticket_with_a_hostile_value_is_an_exclusive_stranger(singles: dict[str, Cluster], value: str) -> None:
+def test_etcd_ticket_with_a_hostile_value_is_an_exclusive_stranger(
+    singles: dict[str, Cluster], value: str, kind: EtcdKind
+) -> None:
     """It is waited for like any ticket of an unknown owner, and everybody goes on when it has gone."""
-    cluster = singles["etcd"]
+    cluster = singles[kind]
     namespace = f"hostile-{time.monotonic_ns():x}"
     assert etcdctl(cluster, "put", "--", f"{namespace}/a/stranger", value).returncode == 0
     with holdfast.connect(cluster.url(namespace), ttl=10) as client:
@@ -41,9 +45,10 @@ def test_zookeeper_name_with_numbers_beyond_reason_is_an_exclusive_stranger() ->
     assert ticket.owner is None
 
 
-def test_etcd_tls_trouble_at_one_endpoint_is_not_the_clients_end(provider: Provider) -> None:
+@ETCD
+def test_etcd_tls_trouble_at_one_endpoint_is_not_the_clients_end(provider: Provider, kind: EtcdKind) -> None:
     """The first endpoint hangs up on every handshake: the call goes on to the one that does not."""
-    cluster = provider.etcd(EtcdSpec(tls="server"))
+    cluster = over(provider.etcd(EtcdSpec(tls="server")), kind)
     try:
         with socket.create_server(("127.0.0.1", 0)) as rude:
             hanging_up = threading.Thread(target=_hang_up, args=(rude,))
@@ -57,12 +62,13 @@ def test_etcd_tls_trouble_at_one_endpoint_is_not_the_clients_end(provider: Provi
         cluster.close()
 
 
-def test_answer_without_a_length_is_read_to_its_end() -> None:
+@ETCD
+def test_answer_without_a_length_is_read_to_its_end(kind: EtcdKind) -> None:
     """A proxy's bare error page is an unavailable store, and no error from outside the tree."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         serving = threading.Thread(target=_answer_503, args=(proxy,))
         serving.start()
-        url = f"etcd://127.0.0.1:{proxy.getsockname()[1]}/x"
+        url = f"{kind}://127.0.0.1:{proxy.getsockname()[1]}/x"
         with holdfast.connect(url, timeout=0.5) as client, pytest.raises(holdfast.StoreUnavailable, match="no server"):
             client.lock("a").acquire(timeout=0.5)
         proxy.shutdown(socket.SHUT_RDWR)

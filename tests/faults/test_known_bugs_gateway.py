@@ -9,14 +9,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import HoldState, LeaseLost, StoreRefused, StoreUnavailable
-from holdfast.backends.etcd.http import Answer, Connection
-from holdfast.backends.etcd.session import Session
+from holdfast.links.http import Answer, Connection
+from holdfast.links.session import Session
 from tests.faults.test_faults import url
 from tests.servers import Cluster
 
@@ -39,16 +38,16 @@ class Gateway:
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     """Every client of this test talks to etcd through it."""
-    made, right = Gateway(), Session.post
+    made, right = Gateway(), Session.ask
 
-    def post(self: Session, address: str, **how: Any) -> Answer:
-        answer = right(self, address, **how)
-        if made.content is None or not address.endswith(made.path):
+    def ask(self: Session[Answer], path: str, body: bytes, until: float) -> Answer:
+        answer = right(self, path, body, until)
+        if made.content is None or not path.endswith(made.path):
             return answer
         made.replaced += 1
         return Answer(200, "OK", made.content)
 
-    monkeypatch.setattr(Session, "post", post)
+    monkeypatch.setattr(Session, "ask", ask)
     return made
 
 
@@ -56,7 +55,6 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     ("content", "error"),
     [
         (b'{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}', StoreUnavailable),
-        (b'{"error":"raft proposal dropped","code":2,"message":"raft proposal dropped"}', StoreUnavailable),
         (b"{}", StoreRefused),
         (b"", StoreRefused),
         (b"<html>", StoreRefused),
@@ -107,6 +105,26 @@ def test_etcd_transaction_with_an_empty_answer_is_no_hold_and_leaves_no_ticket(
         gateway.right_again()
         assert client.lock("a").acquire(timeout=10.0).release() is True
         assert other.lock("a").acquire(timeout=10.0).release() is True
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [("raft proposal dropped", 2), ("raft: stopped", 2), ("grpc: the client connection is closing", 1)],
+)
+def test_etcd_that_gives_up_what_it_was_asked_for_is_asked_again(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, message: str, code: int
+) -> None:
+    """A leader that has just gone, a member that stops: with codes that could mean anything. No refusal."""
+    dropped = Answer(500, "Internal Server Error", b'{"error":"%s","code":%d}' % (message.encode(), code))
+    answers, right = [dropped], Session._on_some_connection
+
+    def exchange(self: Session[Answer], path: str, body: bytes, token: str | None, until: float) -> Answer:
+        return answers.pop() if path == "/v3/kv/txn" and answers else right(self, path, body, token, until)
+
+    with holdfast.connect(url(singles["etcd"])) as client:
+        monkeypatch.setattr(Session, "_on_some_connection", exchange)
+        assert client.lock("a").acquire(timeout=10.0).release() is True
+    assert not answers
 
 
 @pytest.fixture

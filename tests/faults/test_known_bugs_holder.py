@@ -19,7 +19,8 @@ import pytest
 import holdfast
 from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable, aio
 from tests.conformance.worlds import eventually
-from tests.faults.test_faults import BOTH, _enters_etcd, proxied, url
+from tests.faults.test_faults import proxied, url
+from tests.faults.ways import ALL, BOTH, ETCD, EtcdKind, enters, leaves
 from tests.servers import Cluster, FaultProxy
 
 TTL = 1.5
@@ -31,7 +32,7 @@ def entered(client: holdfast.Client, times: int) -> bool:
     return eventually(lambda: client.statistics()["events"].get("entered", 0) >= times)  # type: ignore[attr-defined]
 
 
-@BOTH
+@ALL
 def test_seat_of_a_cut_off_holder_is_given_on_only_after_its_belief_ended(
     singles: dict[str, Cluster], kind: str
 ) -> None:
@@ -147,14 +148,17 @@ def test_event_loop_that_is_blocked_does_not_starve_the_renewals(singles: dict[s
     asyncio.run(block())
 
 
-def test_etcd_requests_without_an_answer_do_not_starve_the_renewals(singles: dict[str, Cluster]) -> None:
+@ETCD
+def test_etcd_requests_without_an_answer_do_not_starve_the_renewals(
+    singles: dict[str, Cluster], kind: EtcdKind
+) -> None:
     """Bug 40: every helper thread waits for an answer that does not come; another hold is renewed meanwhile."""
-    cluster = singles["etcd"]
+    cluster = singles[kind]
 
     async def wait(proxy: FaultProxy) -> None:
         async with aio.connect(proxied(cluster, proxy, timeout=10), ttl=TTL) as client:
             kept = await client.lock("kept").acquire()
-            held = [proxy.hold_answer(_enters_etcd) for _ in range(6)]
+            held = [proxy.hold_answer(enters) for _ in range(6)]
             entering = [asyncio.create_task(client.lock(f"n{number}").acquire()) for number in range(6)]
             while not all(answer.arrived.is_set() for answer in held[:4]):
                 await asyncio.sleep(0.02)
@@ -166,7 +170,7 @@ def test_etcd_requests_without_an_answer_do_not_starve_the_renewals(singles: dic
                 assert await hold.release() is True
             assert await kept.release() is True
 
-    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+    with FaultProxy(cluster.endpoints[0], kind) as proxy:
         asyncio.run(wait(proxy))
 
 
@@ -199,7 +203,7 @@ def test_block_is_never_entered_without_the_hold(singles: dict[str, Cluster], ki
             proxy.heal()
 
 
-@BOTH
+@ALL
 def test_try_whose_withdrawal_is_lost_blocks_nobody(singles: dict[str, Cluster], kind: str) -> None:
     """Peers' 12: the failed try could not take its ticket back at once; whoever comes next gets the lock."""
     cluster = singles[kind]
@@ -209,22 +213,18 @@ def test_try_whose_withdrawal_is_lost_blocks_nobody(singles: dict[str, Cluster],
         with holdfast.connect(direct, ttl=60) as other, holdfast.connect(behind, ttl=60) as client:
             client.lock("warm").acquire().release()
             hold = other.lock("a").acquire()
-            lost = proxy.lose_request(_leaves_etcd if kind == "etcd" else _leaves_zookeeper, times=3)
+            lost = proxy.lose_request(_leaves_zookeeper if kind == "zookeeper" else leaves, times=3)
             assert client.lock("a").try_acquire() is None
             assert hold.release() is True
             assert lost.wait(10.0), "no withdrawal was lost: the scene was not set"
             assert other.lock("a").acquire(timeout=15.0).release() is True
 
 
-def _leaves_etcd(method: str, path: str, body: bytes) -> bool:
-    return b"request_delete_range" in body or path == "/v3/kv/deleterange"
-
-
 def _leaves_zookeeper(opcode: int, frame: bytes) -> bool:
     return opcode == 2 and b"-lock-" in frame
 
 
-@BOTH
+@ALL
 def test_every_call_into_a_black_hole_ends_in_time(singles: dict[str, Cluster], kind: str) -> None:
     """Peers' 14: nothing answers, and nobody has said that the connection is gone: each call ends by its own bound."""
     cluster = singles[kind]

@@ -19,8 +19,9 @@ import pytest
 import holdfast
 from holdfast import LeaseLost, StaleToken, StoreUnavailable
 from tests.conformance.worlds import eventually
-from tests.faults.test_faults import BOTH, url
+from tests.faults.test_faults import url
 from tests.faults.test_known_bugs_holder import entered
+from tests.faults.ways import ALL, ETCD, EtcdKind, over
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Member, Provider, etcd_counters
 
 
@@ -101,9 +102,10 @@ def _renew_until_somebody_else_holds(hold: holdfast.Hold, waiting: Future[holdfa
             hold.renew()
 
 
-def test_etcd_member_cut_off_from_its_peers_keeps_no_waiter_asleep(provider: Provider) -> None:
+@ETCD
+def test_etcd_member_cut_off_from_its_peers_keeps_no_waiter_asleep(provider: Provider, kind: EtcdKind) -> None:
     """Bug 15: it answers pings and tells nothing. Its client asks for the quorum after a while, and goes on."""
-    cluster = provider.etcd(EtcdSpec(size=3))
+    cluster = over(provider.etcd(EtcdSpec(size=3)), kind)
     proxies = [FaultProxy(_peer_of(member), "raw") for member in cluster.members]
     try:
         _meet_through(cluster, proxies)
@@ -157,7 +159,7 @@ def _has_no_leader(cluster: Cluster, member: Member) -> bool:
     return etcd_counters(member.metrics_endpoint).get("etcd_server_has_leader") == 0.0
 
 
-@BOTH
+@ALL
 def test_member_without_a_quorum_is_not_believed(triples: dict[str, Cluster], kind: str) -> None:
     """Bug 45: what one member knows by itself is nothing to decide by: no leader is told, no lock is had.
 
@@ -197,7 +199,7 @@ def _leader_of(client: holdfast.Client) -> int | None:
     return None if leader is None else leader.token
 
 
-@BOTH
+@ALL
 def test_tokens_grow_over_a_change_of_leader(triples: dict[str, Cluster], kind: str) -> None:
     """Bug 30: another leader counts on: on ZooKeeper in the next epoch, whose counter begins at zero again."""
     cluster = triples[kind]

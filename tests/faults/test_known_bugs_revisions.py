@@ -16,17 +16,18 @@ import pytest
 
 import holdfast
 from holdfast import StoreWentBack
-from holdfast.backends.etcd.http import Answer
-from holdfast.backends.etcd.session import Session
+from holdfast.links.session import Session
 from tests.conformance.worlds import eventually
-from tests.faults.test_faults import _enters_etcd, proxied, url
+from tests.faults.test_faults import proxied, url
+from tests.faults.ways import ETCD, EtcdKind, enters, over
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, etcdctl
 
 
-def test_etcd_token_is_the_create_revision_however_it_was_come_by(singles: dict[str, Cluster]) -> None:
+@ETCD
+def test_etcd_token_is_the_create_revision_however_it_was_come_by(singles: dict[str, Cluster], kind: EtcdKind) -> None:
     """Bug 31: after a wait, after a lost answer, after an amendment, while others write: of no later revision."""
-    cluster, stop = singles["etcd"], threading.Event()
-    with FaultProxy(cluster.endpoints[0], "etcd") as proxy, ThreadPoolExecutor() as pool:
+    cluster, stop = singles[kind], threading.Event()
+    with FaultProxy(cluster.endpoints[0], kind) as proxy, ThreadPoolExecutor() as pool:
         with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
             space = client._house.options.namespace
             others = pool.submit(_write_on, cluster, stop)
@@ -37,7 +38,7 @@ def test_etcd_token_is_the_create_revision_however_it_was_come_by(singles: dict[
                 first.release()
                 with waiting.result() as waited:
                     assert _created(cluster, f"{space}/a/") == [waited.token]
-                lost = proxy.lose_answer(_enters_etcd)
+                lost = proxy.lose_answer(enters)
                 with client.lock("b").acquire(timeout=10.0) as retried:
                     assert lost.is_set()
                     assert _created(cluster, f"{space}/b/") == [retried.token]
@@ -67,12 +68,13 @@ def _created(cluster: Cluster, prefix: str) -> list[int]:
     return [kv["create_revision"] for kv in told.get("kvs", [])]
 
 
-def test_etcd_revision_that_went_back_stops_the_client(provider: Provider, tmp_path: Path) -> None:
+@ETCD
+def test_etcd_revision_that_went_back_stops_the_client(provider: Provider, tmp_path: Path, kind: EtcdKind) -> None:
     """Bug 44 (etcd #17780): the same cluster, counting again what it has counted: this client gets no token any more.
 
     A crash in a compaction does it rarely; here the server gets its data of a moment ago.
     """
-    cluster = provider.etcd(EtcdSpec())
+    cluster = over(provider.etcd(EtcdSpec()), kind)
     member = cluster.members[0]
     data: Path = member._machine.directory / "data"  # type: ignore[attr-defined]  # a process, here
     try:
@@ -95,21 +97,22 @@ def test_etcd_revision_that_went_back_stops_the_client(provider: Provider, tmp_p
         cluster.close()
 
 
+@ETCD
 def test_etcd_answer_from_the_past_is_not_believed(
-    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, kind: EtcdKind
 ) -> None:
     """Bug 46 (etcd #20418): a member that stood still answers with what it knew before: it is asked again."""
-    right, answers, replayed = Session.post, list[Answer](), list[Answer]()
+    right, answers, replayed = Session.ask, list[Any](), list[Any]()
 
-    def post(self: Session, url: str, **how: Any) -> Answer:
+    def ask(self: Session[Any], path: str, body: bytes, until: float) -> Any:  # Any: of either transport
         if replayed:
             return replayed.pop()
-        answers.append(right(self, url, **how))
+        answers.append(right(self, path, body, until))
         return answers[-1]
 
-    with holdfast.connect(url(singles["etcd"]), ttl=20) as client:
+    with holdfast.connect(url(singles[kind]), ttl=20) as client:
         with client.election("e", value="old").campaign():
-            monkeypatch.setattr(Session, "post", post)
+            monkeypatch.setattr(Session, "ask", ask)
             leader = client.election("e").leader()
             assert leader is not None
             assert leader.value == "old"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kazoo.protocol.serialization import Delete
 
 import holdfast
+from holdfast.backends.zookeeper.connection import Connection
 from holdfast.testing.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, start
+from tests.faults.ways import ALL, over
 
 
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@ALL
 def test_release_at_a_silent_store_does_not_say_that_the_ticket_was_gone(provider: Provider, kind: str) -> None:
     """False is for a ticket that is known to be gone, and the lease's own deadline says nothing of the sort."""
-    cluster = start(provider, EtcdSpec() if kind == "etcd" else ZooKeeperSpec())
+    cluster = over(start(provider, ZooKeeperSpec() if kind == "zookeeper" else EtcdSpec()), kind)
     options: dict[str, Any] = {"tick": 0.2} if kind == "zookeeper" else {}
     try:
         with holdfast.connect(cluster.url(), ttl=2.0, timeout=5.0, **options) as client:
@@ -49,3 +53,27 @@ def test_release_while_kazoo_itself_comes_to_an_end_does_not_say_that_the_ticket
         with pytest.raises(holdfast.StoreUnavailable):
             hold.release()
         assert "the store says" not in lease._belief.reason
+
+
+def test_zookeeper_close_sends_removals_before_it_asks(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a ticket of a client that closes does not wait for what that asks the server besides."""
+    sent: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        plain = getattr(Connection, name)
+
+        def note(*given: Any, **named: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():  # heartbeats are the clock's thread's
+                sent.append(name)
+            return plain(*given, **named)
+
+        return note
+
+    for name in ("delete", "sync", "children"):
+        monkeypatch.setattr(Connection, name, noted(name))
+    with holdfast.connect(singles["zookeeper"].url("close-order"), ttl=10) as client:
+        client.lock("a").acquire()
+        del sent[:]
+    assert sent[:2] == ["delete", "sync"]

@@ -6,25 +6,27 @@ import threading
 
 import holdfast
 from holdfast.testing.servers import EtcdSpec, FaultProxy, Provider, etcdctl_popen, start
+from tests.faults.ways import ETCD, SIGN_IN, EtcdKind, count, over
 
 THREADS = 12
 
 
-def test_threads_whose_token_is_refused_sign_in_once(provider: Provider) -> None:
+@ETCD
+def test_threads_whose_token_is_refused_sign_in_once(provider: Provider, kind: EtcdKind) -> None:
     """A sign-in takes the server up to 0.1 s of a processor: a dozen at once, of each client, and none is in time."""
-    cluster = start(provider, EtcdSpec(auth=("root", "word")))
+    cluster = over(start(provider, EtcdSpec(auth=("root", "word"))), kind)
     try:
-        with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        with FaultProxy(cluster.endpoints[0], kind) as proxy:
             address = cluster.url("users").replace(cluster.endpoints[0], proxy.endpoint)
             with holdfast.connect(address, ttl=20, timeout=10) as client:
                 client.lock("warm").acquire(timeout=10).release()
                 with etcdctl_popen(cluster, "user", "passwd", "root", "--interactive=false") as told:
                     told.communicate("word\n")  # the password stays, and every token is void
-                before = proxy.requests["/v3/auth/authenticate"]
+                before = count(proxy.requests, SIGN_IN)
                 failed = _at_once(client)
                 assert not failed
                 # one for the old token; and the keep-alive may have asked for another in the same moment
-                assert 1 <= proxy.requests["/v3/auth/authenticate"] - before <= 2
+                assert 1 <= count(proxy.requests, SIGN_IN) - before <= 2
     finally:
         cluster.close()
 

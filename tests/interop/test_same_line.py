@@ -117,8 +117,10 @@ def test_etcdctl_elect_and_our_election_are_one(etcd: Any, programs: list[Any]) 
         with waiting.result() as hold:
             listening = etcdctl_popen(cluster, "elect", "-l", f"{namespace}/e")
             programs.append(listening)
-            assert hold.id in line_of(listening)
-            assert "ours" in line_of(listening)
+            assert hold.lease_id in line_of(listening)
+            said = line_of(listening)
+            assert hold.id in said
+            assert "ours" in said
 
 
 @pytest.fixture

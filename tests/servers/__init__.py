@@ -1,7 +1,8 @@
 """The servers this suite runs on: those of `holdfast.testing.servers`, in the way that was chosen, and databases.
 
-Reading order: choice.py (which provider: HOLDFAST_SERVERS), containers.py and external.py (the two ways beside
-processes), databases.py (PostgreSQL, MariaDB, Redis: what the tokens guard), install.sh (installs what is missing).
+Reading order: choice.py (which provider: HOLDFAST_SERVERS), containers.py with networks.py and external.py (the two
+ways beside processes), databases.py (PostgreSQL, MariaDB, Redis: what the tokens guard), install.sh (installs what is
+missing).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from holdfast.testing.servers.commands import (
 from holdfast.testing.servers.control import enable_auth
 from holdfast.testing.servers.processes import PortTaken, free_port, give_back
 from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
+from tests.servers.networks import ClientNetwork, make_network, pulled
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _ETCD_IMAGE = "quay.io/coreos/etcd:v3.5.1"
 _ZOOKEEPER_IMAGE = "zookeeper:3.8"
+_BUILT = "tests/containers/run builds images and names them"
 _INSTEAD = "use --servers=native with tests/servers/install.sh instead"
 _HOST = "127.0.0.1"
 _DOCKER_SECONDS = 60
@@ -82,7 +84,9 @@ class ContainerProvider:
             try:
                 self._docker.images.pull(image)
             except APIError as error:
-                raise ServersMissing(f"The image {image} is not here and cannot be pulled; {_INSTEAD}.") from error
+                raise ServersMissing(
+                    f"The image {image} is not here and cannot be pulled; {_BUILT}, or {_INSTEAD}."
+                ) from error
 
     def close(self) -> None:
         with self._lock:
@@ -118,6 +122,28 @@ class _Place:
 
 
 _Prepare = Callable[["DockerContainer", _Place], None]
+
+
+def client_network(cluster: Cluster) -> ClientNetwork:
+    """A new way to all members, for one client. Close it before the cluster."""
+    own = _INSIDE.plain if isinstance(cluster.spec, ZooKeeperSpec) else _INSIDE.client
+    return ClientNetwork([container_of(member) for member in cluster.members], port=own)
+
+
+def cut_from_its_peers(member: Member) -> AbstractContextManager[None]:
+    """While inside, the member reaches no other one, and keeps the ways that clients have to it."""
+    container = container_of(member)
+    container.reload()
+    home = container.attrs["HostConfig"]["NetworkMode"]
+    return pulled(container, home)
+
+
+def container_of(member: Member) -> Container:
+    """What runs it. Raises TypeError where that is no container."""
+    machine = member._machine
+    if not isinstance(machine, ContainerMachine):
+        raise TypeError(f"{member!r} does not run in a container; this needs --servers=containers")
+    return machine.container
 
 
 def etcd_image() -> str:
@@ -164,19 +190,11 @@ def _launch(spec: Spec, prepare: _Prepare, image: str) -> Cluster:
         undo.callback(shutil.rmtree, root)
         root.chmod(0o755)  # servers in containers run as other users
         tls = None if spec.tls == "off" else make_tls_files(root / "tls", mutual=spec.tls == "mutual")
-        network = _make_network(undo)
+        network = make_network(undo)
         inside = [dataclasses.replace(_INSIDE, host=f"m{index}") for index in range(spec.size)]
         places = [_Place(spec, inside, index, root, tls) for index in range(spec.size)]
         members = [_launch_member(place, prepare, image, network, undo) for place in places]
         return Cluster(spec, members, tls=tls, close=undo.pop_all().close)
-
-
-def _make_network(undo: ExitStack) -> Network:
-    from testcontainers.core.network import Network
-
-    network = Network().create()
-    undo.callback(network.remove)
-    return network
 
 
 def _launch_member(place: _Place, prepare: _Prepare, image: str, network: Network, undo: ExitStack) -> Member:
@@ -240,13 +258,13 @@ class ContainerMachine:
     """One container as a `Machine` (see cluster.py). Its data outlives a kill, not its removal."""
 
     def __init__(self, container: Container) -> None:
-        self._container = container
+        self.container = container
 
     @property
     def pid(self) -> int:
         """The process id on the docker host, which is this machine."""
-        self._container.reload()
-        pid = int(self._container.attrs["State"]["Pid"])
+        self.container.reload()
+        pid = int(self.container.attrs["State"]["Pid"])
         if pid == 0:
             raise ServerFailed("there is no running process")
         return pid
@@ -255,28 +273,31 @@ class ContainerMachine:
         from docker.errors import APIError
 
         try:
-            self._container.start()
+            self.container.start()
         except APIError as error:
-            raise PortTaken(f"docker could not start {self._container.short_id}: {error.explanation}") from error
+            raise PortTaken(f"docker could not start {self.container.short_id}: {error.explanation}") from error
 
     def kill(self) -> None:
-        self._container.reload()
-        if self._container.status == "paused":
-            self._container.unpause()  # docker 20.10 refuses to kill a paused container
-        if self._container.status != "exited":
-            self._container.kill(signal="SIGKILL")
-        self._container.wait(timeout=_END_SECONDS)
+        self.container.reload()
+        if self.container.status == "paused":
+            self.container.unpause()  # docker 20.10 refuses to kill a paused container
+        if self.container.status != "exited":
+            self.container.kill(signal="SIGKILL")
+        self.container.wait(timeout=_END_SECONDS)
 
     def pause(self) -> None:
-        self._container.pause()
+        self.container.pause()
 
     def resume(self) -> None:
-        self._container.unpause()
+        self.container.unpause()
 
     def check_alive(self) -> None:
-        self._container.reload()
-        if self._container.status in ("exited", "dead"):
-            raise ServerFailed(f"container {self._container.short_id} ended by itself; its log:\n{self.log_tail()}")
+        self.container.reload()
+        if self.container.status in ("exited", "dead"):
+            raise ServerFailed(f"container {self.container.short_id} ended by itself; its log:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
-        return bytes(self._container.logs(tail=_LOG_TAIL_LINES)).decode("utf-8", "replace")
+        return bytes(self.container.logs(tail=_LOG_TAIL_LINES)).decode("utf-8", "replace")
+
+    def log(self) -> str:
+        return bytes(self.container.logs()).decode("utf-8", "replace")

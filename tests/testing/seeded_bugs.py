@@ -85,7 +85,7 @@ def wake_taken_for_success() -> Iterator[None]:
 
     def look_again(me: Ticket, rule: Rule, entry: Entry, lease: Lease, patience: Patience, clock: Any) -> Steps[Line]:
         line: Line = yield Look(lease, me, rule.reach, patience.request_until(clock.now()))
-        return dataclasses.replace(line, tickets=line.tickets[-1:])
+        return line._replace(tickets=line.tickets[-1:])
 
     with patch.object(turn, "_look_again", look_again):
         yield

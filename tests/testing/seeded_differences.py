@@ -85,7 +85,7 @@ def amend_that_bumps_the_token() -> Iterator[None]:
 
     def amended(self: MemoryStore, line: str, ticket: Ticket) -> Ticket:
         done = right(self, line, ticket)
-        self._lines[line][ticket.id] = dataclasses.replace(done, token=done.version)
+        self._lines[line][ticket.id] = done._replace(token=done.version)
         return self._lines[line][ticket.id]
 
     with patch.object(MemoryStore, "_amended", amended):
@@ -114,7 +114,7 @@ def commit_of_an_amended_ticket() -> Iterator[None]:
     def commit(
         self: MemoryStore, line: str, ticket: Ticket, compares: Sequence[Compare], writes: Sequence[Put | Delete]
     ) -> Committed:
-        return right(self, line, dataclasses.replace(ticket, version=None), compares, writes)
+        return right(self, line, ticket._replace(version=None), compares, writes)
 
     with patch.object(MemoryStore, "commit", commit):
         yield
@@ -223,7 +223,7 @@ def look_by_id() -> Iterator[None]:
     def look(self: MemoryLease, ticket: Ticket, reach: Reach, until: float) -> Line:
         line = self._store.look(self._line(ticket.resource), ticket.resource)
         position = line.position(ticket.id)
-        return dataclasses.replace(line, tickets=line.tickets[: 0 if position is None else position + 1])
+        return line._replace(tickets=line.tickets[: 0 if position is None else position + 1])
 
     with patch.object(MemoryLease, "look", look):
         yield

@@ -77,6 +77,31 @@ def test_good_history_passes(name: str) -> None:
     assert verdict.counts["violations"] == 0
 
 
+def test_ticket_of_a_lease_that_nobody_saw_may_have_gone_with_it() -> None:
+    """The store lists its leases when it is asked: one that came and went in between has no end on record."""
+    story = Story().had("a", 1, 1, 2, lease="unseen").stands("a", 1, 1.5, 3, cause="", lease="unseen")
+    assert s8(story.history).failed
+    story.add(0.5, "b", Kind.TRUTH, "lease_granted", lease="seen")
+    assert not s8(story.history).failed
+
+
+def test_ticket_goes_with_the_first_end_of_a_lease_that_lived_twice() -> None:
+    """Its grant was sent twice, and the second arrived after its end: the ticket went with its first life."""
+    story = Story().had("a", 1, 1, 2).stands("a", 1, 1.5, 5, cause="").lease_ended("a", 5.1)
+    assert s8(story.history).failed, "it was gone before the lease was seen to end"
+    story = Story().had("a", 1, 1, 2).stands("a", 1, 1.5, 5, cause="", since=4.9)
+    story.add(5.1, "a", Kind.TRUTH, "lease_ended", lease="lease-a", since=4.9).lease_ended("a", 9)
+    assert not s8(story.history).failed
+
+
+def test_release_beside_the_closing_of_its_client_may_leave_the_ticket_to_it() -> None:
+    """Told that it did not remove the ticket, which goes with the lease a moment later: S8 has no quarrel with that."""
+    story = Story().had("a", 1, 1, 2).call("a", "close", 3.2, 5.5).released("a", 1, 3, 4, Kind.FAIL)
+    assert s8(story.stands("a", 1, 1.5, 5, cause="lease").history).passed
+    told_removed = Story().had("a", 1, 1, 2).call("a", "close", 3.2, 5.5).released("a", 1, 3, 4)
+    assert s8(told_removed.stands("a", 1, 1.5, 5, cause="lease").history).failed
+
+
 @pytest.mark.parametrize("check", [check for check, _ in GOOD.values()])
 def test_empty_history_is_unknown(check: Checker) -> None:
     """Nothing was examined, so nothing was shown."""

@@ -13,7 +13,8 @@ from tests.unit.test_layers import STORE_CLIENTS
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """As strict as this suite: a warning of the plugin's would be an error in somebody's."""
     strict = ("-W", "error", "--strict-markers", "--strict-config", "-p", "no:cacheprovider")
-    return pytester.run(sys.executable, "-m", "pytest", *strict, *arguments)
+    others = ("-p", "no:schemathesis")  # of this suite's own, with all that it imports
+    return pytester.run(sys.executable, "-m", "pytest", *strict, *others, *arguments)
 
 
 # holdfast_world

@@ -25,7 +25,7 @@ from holdfast.testing.simulation.times import Rate
 from holdfast.testing.simulation.world import recorded_run
 from tests.testing.seeded_bugs import BUGS, FOUND_BY_DEMANDING_PROGRESS, LAWS
 
-SEEDS = 700
+SEEDS = 1500
 """In each mode."""
 FOUND_WITHIN = 2000
 ROOT = Path(__file__).parent.parent.parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from holdfast.testing.torture.observers.jute import NotALog, Transaction, read_l
 from holdfast.testing.torture.observers.moments import Moments
 from holdfast.testing.torture.observers.truth import Truth, line_and_place
 from holdfast.testing.torture.observers.zookeeper import _gap, committed
+from tests.conformance.worlds import eventually
 from tests.servers import Cluster, etcdctl
 
 
@@ -36,10 +38,10 @@ def test_moments_tell_between_which_two_something_happened() -> None:
 
 
 def test_line_and_place_of_a_ticket_and_of_nothing_else() -> None:
-    """Encoded names are decoded; other namespaces, lines themselves and nested lines are none."""
+    """Encoded names are decoded; other namespaces, lines themselves, nested lines and what drivers keep are none."""
     assert line_and_place("torture/a%3Ab/1f-22", "torture") == ("a:b", "1f-22")
     assert line_and_place("/torture/a/_c_1-lock-0000000001", "torture") == ("a", "_c_1-lock-0000000001")
-    for path in ("/other/a/b", "/torture/a", "/torture/a/b/c", "/torture", "/torturer/a/b"):
+    for path in ("/other/a/b", "/torture/a", "/torture/a/b/c", "/torture", "/torturer/a/b", "torture/%once/1f"):
         assert line_and_place(path, "torture") is None
 
 
@@ -54,11 +56,11 @@ def test_etcd_observer_sees_every_ticket_and_leaves_out_what_is_none(
     etcd_observer: EtcdObserver, singles: dict[str, Cluster]
 ) -> None:
     """Owner, mode, weight, limit, token from the store; an amendment is no creation; what stays is counted."""
-    value = json.dumps({"holdfast": 1, "owner": "w1", "mode": "seat", "weight": 2, "limit": 3})
-    key = "torture-parts/seats/1f-" + "a" * 20
+    value = json.dumps({"holdfast": 1, "id": "a" * 20, "owner": "w1", "mode": "seat", "weight": 2, "limit": 3})
+    key = "torture-parts/seats/1f-0"
     assert etcdctl(singles["etcd"], "put", key, value).returncode == 0
     assert etcdctl(singles["etcd"], "put", key, value).returncode == 0
-    assert etcdctl(singles["etcd"], "put", "elsewhere/seats/1f-" + "b" * 20, value).returncode == 0
+    assert etcdctl(singles["etcd"], "put", "elsewhere/seats/1f-0", value).returncode == 0
     assert etcdctl(singles["etcd"], "del", key).returncode == 0
     assert etcdctl(singles["etcd"], "put", "torture-parts/lock/2f-foreign", "?").returncode == 0
     truth = etcd_observer.finish()
@@ -72,6 +74,22 @@ def test_etcd_observer_sees_every_ticket_and_leaves_out_what_is_none(
     assert gone.revision == (made.revision or 0) + 3
     assert (foreign.client, foreign.hold) == ("", "2f-foreign")
     assert all(0.0 < event.earliest <= event.at for event in truth.events)
+
+
+@pytest.mark.parametrize(("revoked", "cause"), [(True, "early"), (False, "")])
+def test_etcd_observer_says_of_a_lease_that_ended_before_the_store_had_promised(
+    etcd_observer: EtcdObserver, singles: dict[str, Cluster], revoked: bool, cause: str
+) -> None:
+    """Revoked a moment after the store said how long it still has; or expired in its own time."""
+    granted = etcdctl(singles["etcd"], "lease", "grant", "30" if revoked else "1", "-w", "fields").stdout
+    lease = int(re.findall(r'"ID" : (\d+)', granted)[0])
+    assert etcdctl(singles["etcd"], "put", f"torture-parts/x/{lease:x}-0", "?", f"--lease={lease:x}").returncode == 0
+    assert eventually(lambda: any(life.promised for life in etcd_observer._leases.get(lease, ())))
+    if revoked:
+        assert etcdctl(singles["etcd"], "lease", "revoke", f"{lease:x}").returncode == 0
+    assert eventually(lambda: etcd_observer._leases[lease][-1].ended is not None)
+    (ended,) = (event for event in etcd_observer.finish().events if event.operation == "lease_ended")
+    assert (ended.lease, ended.cause) == (f"{lease:x}", cause)
 
 
 def test_etcd_observer_says_when_revisions_are_missing(etcd_observer: EtcdObserver) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ from holdfast.lease import Mode
 from holdfast.signals import Signal
 from holdfast.testing import Event, History, Kind, Log, MemoryRecorder, Outcome, Report, check_history
 from holdfast.testing.torture.diary import RunDiary
-from holdfast.testing.torture.nemeses.kinds import Backends
+from holdfast.testing.torture.nemeses import make
+from holdfast.testing.torture.nemeses.kinds import Backends, Spared
 from holdfast.testing.torture.observers.truth import Truth
 from holdfast.testing.torture.register import Register
 from holdfast.testing.torture.run import Trial
-from holdfast.testing.torture.verdict import Phases, judge
+from holdfast.testing.torture.verdict import Phases, judge, too_little
 from holdfast.testing.torture.worker.skewed import SkewedClock
 
 # The diary.
@@ -160,16 +160,31 @@ class Sparing:
     name = "sparing"
     backends: Backends = ("etcd", "zookeeper")
     needs: frozenset[Any] = frozenset()
-    spares: Mapping[str, str] = {"etcd:S1": "the servers do"}
+    spares = (Spared("etcd", frozenset({"S1"}), "the servers do", ((3, 4, 31), (3, 5, 13))),)
 
     def strike(self, *_: object) -> None:
         raise NotImplementedError
 
 
-@pytest.mark.parametrize(("backend", "outcome"), [("etcd", Outcome.UNKNOWN), ("zookeeper", Outcome.FAILED)])
-def test_what_a_fault_breaks_by_itself_is_unknown_on_that_store(backend: Any, outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "version", "outcome"),
+    [
+        ("etcd", "3.5.1", Outcome.UNKNOWN),
+        ("etcd", "3.5.12", Outcome.UNKNOWN),
+        ("etcd", "3.5.13", Outcome.FAILED),
+        ("etcd", "3.4.23", Outcome.UNKNOWN),
+        ("etcd", "3.4.31", Outcome.FAILED),
+        ("etcd", "3.3.9", Outcome.UNKNOWN),
+        ("etcd", "3.6.0", Outcome.FAILED),
+        ("etcd", "of an unknown version", Outcome.FAILED),
+        ("zookeeper", "3.5.1", Outcome.FAILED),
+    ],
+)
+def test_what_a_fault_breaks_by_itself_is_unknown_on_servers_with_that_defect(
+    backend: Any, version: str, outcome: Outcome, tmp_path: Path
+) -> None:
     """Failed elsewhere, and never passed."""
-    judged = _judge(Trial(backend, 1.0, 1, tmp_path, [[Sparing()]]), Truth(()))
+    judged = _judge(Trial(backend, 1.0, 1, tmp_path, [[Sparing()]]), Truth(()), version=version)
     assert judged["S1"].outcome is outcome
 
 
@@ -184,25 +199,57 @@ def test_truth_with_gaps_makes_unknown_what_rests_on_it(tmp_path: Path) -> None:
 def test_run_that_breaks_nothing_shows_too_little(tmp_path: Path) -> None:
     """A nemesis was asked for, and no fault was injected: a doubt, and with it no pass."""
     trial = Trial("etcd", 1.0, 1, tmp_path, [[Sparing()]])
-    doubts = judge(trial, History(), Truth(()), Phases(0.0, 1.0, 2.0, 3.0), {}, (), ()).doubts
+    doubts = judge(trial, History(), Truth(()), Phases(0.0, 1.0, 2.0, 3.0), {}, (), (), version="").doubts
     assert any("no fault was injected" in doubt for doubt in doubts)
     assert any("grants" in doubt for doubt in doubts)
-    doubts = judge(trial, History(), Truth(()), Phases(0.0, 1.0, 2.0, 3.0), {"kill": 1}, (), ()).doubts
+    doubts = judge(trial, History(), Truth(()), Phases(0.0, 1.0, 2.0, 3.0), {"kill": 1}, (), (), version="").doubts
     assert "never struck: sparing; give it more seconds" in doubts
 
 
-def _judge(trial: Trial, truth: Truth, *more: Event) -> Report:
+@pytest.mark.parametrize(("calm", "outcome"), [(2, Outcome.FAILED), (1, Outcome.UNKNOWN)])
+def test_bound_that_is_missed_says_nothing_where_the_machine_was_too_slow_in_calm(
+    calm: int, outcome: Outcome, tmp_path: Path
+) -> None:
+    """A waiter sleeps on: failed where there was traffic in calm, else unknown; S1 fails either way."""
+    held = [
+        (Event(at, "c", Kind.INVOKE, "acquire", "y", call=n), Event(at, "c", Kind.OK, "acquire", "y", call=n, token=n))
+        for n, at in enumerate((0.1, 0.5)[:calm], 1)
+    ]
+    slept = [
+        Event(3.5, "a", Kind.INVOKE, "acquire", "z", call=2),
+        Event(3.6, "a", Kind.OK, "acquire", "z", call=2, hold="z", token=8),
+        Event(3.7, "b", Kind.INVOKE, "acquire", "z", call=2),
+        Event(3.8, "a", Kind.INVOKE, "release", "z", call=3, hold="z", token=8),
+        Event(3.9, "a", Kind.OK, "release", "z", call=3, hold="z", token=8),
+        Event(60.0, "c", Kind.INVOKE, "acquire", "y", call=9),
+    ]
+    judged = _judge(Trial("etcd", 1.0, 1, tmp_path), Truth(()), *(event for pair in held for event in pair), *slept)
+    assert judged["L2"].outcome is outcome
+    assert judged["S1"].outcome is Outcome.FAILED
+
+
+def _judge(trial: Trial, truth: Truth, *more: Event, version: str = "3.5.1") -> Report:
     """A history in which S1 is broken."""
     events = [
         Event(1.0, "a", Kind.INVOKE, "acquire", "x", call=1),
-        Event(1.1, "a", Kind.OK, "acquire", "x", call=1, hold="h", token=1),
+        Event(1.1, "a", Kind.OK, "acquire", "x", call=1, hold="h", token=1, lease="l"),
         Event(2.0, "b", Kind.INVOKE, "acquire", "x", call=1),
         Event(2.1, "b", Kind.OK, "acquire", "x", call=1, hold="i", token=2),
         Event(3.1, "a", Kind.CHECK, "", "x", hold="h", token=1, held=True, since=3.0),
         Event(1.05, "a", Kind.TRUTH, "created", "x", hold="h", token=1, revision=1),
         *more,
     ]
-    return judge(trial, History(events), truth, Phases(0.0, 1.0, 2.0, 3.0), {"sparing": 1}, (), ()).report
+    phases = Phases(0.0, 1.0, 2.0, 3.0)
+    return judge(trial, History(events), truth, phases, {"sparing": 1}, (), (), version=version).report
+
+
+def test_administrator_who_removed_nothing_has_shown_nothing(tmp_path: Path) -> None:
+    """It looked for tickets, and knew none of them for one: a doubt, and with it no pass."""
+    trial = Trial("etcd", 1.0, 1, tmp_path, [make(["admin-remove"], "etcd")])
+    phases = Phases(0.0, 1.0, 2.0, 3.0)
+    assert "removed nothing: admin-remove" in too_little(trial, History(), phases, {"admin-remove": 8})
+    done = {"admin-remove": 8, "admin-remove: done": 1}
+    assert not [doubt for doubt in too_little(trial, History(), phases, done) if "removed" in doubt]
 
 
 def test_who_was_deposed_by_hand_may_believe_until_the_news_comes(tmp_path: Path) -> None:
@@ -210,7 +257,20 @@ def test_who_was_deposed_by_hand_may_believe_until_the_news_comes(tmp_path: Path
     by_hand = Event(1.5, "a", Kind.TRUTH, "removed", "x", hold="h", token=1, revision=2, cause="admin")
     verdict = _judge(Trial("etcd", 1.0, 1, tmp_path), Truth(()), by_hand)["S1"]
     assert verdict.outcome is Outcome.PASSED
-    assert verdict.counts["deposed by hand"] == 1
+    assert verdict.counts["deposed by others"] == 1
+
+
+@pytest.mark.parametrize(("nemeses", "outcome"), [([[Sparing()]], Outcome.PASSED), ([], Outcome.FAILED)])
+def test_lease_that_the_store_ended_against_its_promise_is_no_crime_where_servers_were_made_to_stall(
+    nemeses: Any, outcome: Outcome, tmp_path: Path
+) -> None:
+    """By the store's own word. Elsewhere servers have no reason to, and it is the client that is looked at."""
+    early = Event(1.5, "a", Kind.TRUTH, "lease_ended", lease="l", cause="early", since=1.4)
+    judged = _judge(Trial("etcd", 1.0, 1, tmp_path, nemeses), Truth(()), early, version="3.5.16")
+    assert judged["S1"].outcome is outcome
+    assert ("S11" in judged.left_out) is (outcome is Outcome.PASSED), "no other end of a lease was there to judge"
+    if outcome is Outcome.FAILED:
+        assert judged["S11"].failed
 
 
 # What is recorded.

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import subprocess
 import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+import holdfast
 from holdfast.testing import Event, History, Kind, Outcome, check_history
 from holdfast.testing.torture import command
+from holdfast.testing.torture.observers.jute import read_log
 from holdfast.testing.torture.run import Trial, torture
 from holdfast.testing.torture.summary import facts, text, updates
 from holdfast.testing.torture.verdict import Judgement, stale_writes_refused
-from tests.servers import Cluster
+from tests.servers import Cluster, FaultProxy
 from tests.testing.torture_ground import PlainGround, StopWriters
 
 CALM_SECONDS = 3.0
@@ -44,13 +48,12 @@ def test_calm_run_passes_by_every_property_it_can_be_judged_by(calm: Judgement) 
     assert asked >= {"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "L2", "L3", "L6"}
 
 
-def test_calm_run_can_be_checked_again_from_its_files(calm: Judgement) -> None:
-    """`python -m holdfast.testing.check` comes to the same end."""
+@pytest.mark.parametrize("command", [["holdfast.testing.check"], ["holdfast.testing.torture", "check"]])
+def test_calm_run_can_be_checked_again_from_its_files(calm: Judgement, command: list[str]) -> None:
+    """`python -m holdfast.testing.check`, or of the torture, comes to the same end."""
     files = [str(path) for path in sorted(calm.trial.directory.glob("*.jsonl"))]
     asked = ["--properties", "S1,S2,S3,S4,S5,S6,S7,S8,S9,L6"]
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.check", *files, *asked], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", *command, *files, *asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -66,6 +69,21 @@ def test_report_tells_what_was_done_and_how_to_do_it_again(calm: Judgement) -> N
     shown = text(told, calm)
     assert f"--backend {calm.trial.backend} --nemesis none --seconds 3 --seed 7" in shown
     assert shown.endswith("\npassed")
+
+
+def test_workers_speak_grpc_where_that_is_asked_for(singles: dict[str, Cluster], tmp_path: Path) -> None:
+    """`--transport grpc`: every request of every worker; the report says so, and the run passes like the others."""
+    cluster = singles["etcd"]
+    with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
+        ground = PlainGround(cluster, url=f"etcd://{proxy.endpoint}")
+        trial = Trial("etcd", CALM_SECONDS, 7, tmp_path, warm=WARM_SECONDS, transport="grpc")
+        judgement = torture(trial, ground)
+        asked = proxy.requests
+    assert judgement.outcome is Outcome.PASSED, str(judgement.report)
+    assert asked["/etcdserverpb.KV/Txn"] > 20
+    assert asked["/etcdserverpb.Watch/Watch"] > 0
+    assert [path for path in asked if not str(path).startswith("/etcdserverpb.")] == []
+    assert "--transport grpc" in text(facts(judgement, servers="1 × etcd 3", names="none"), judgement)
 
 
 def test_truth_knows_every_hold_of_the_run(calm: Judgement) -> None:
@@ -147,6 +165,24 @@ def test_writers_that_stand_still_lose_updates_only_without_the_fence(
         assert lost > 0
         assert s5.outcome is Outcome.FAILED
         assert stale_writes_refused(judgement.history) == 0
+
+
+@pytest.mark.parametrize("backend", ["etcd", "zookeeper"])
+def test_run_that_did_not_pass_keeps_what_the_servers_said(
+    backend: Literal["etcd", "zookeeper"], singles: dict[str, Cluster], tmp_path: Path
+) -> None:
+    """With ZooKeeper's transaction logs, from which the truth was read: they can be read once more."""
+    with holdfast.connect(singles[backend].url()) as client:
+        client.lock("a").acquire().release()
+    trial = Trial(backend, 1.0, 3, tmp_path, [], clients=2, actors=1, warm=0.5)
+    judgement = torture(trial, PlainGround(singles[backend], url=f"{backend}://127.0.0.1:1/"))
+    assert judgement.outcome is Outcome.UNKNOWN, str(judgement.report)
+    assert (tmp_path / "server-0.log").stat().st_size > 0
+    kept = sorted(tmp_path.glob("server-0-log.*.gz"))
+    assert bool(kept) is (backend == "zookeeper")
+    if kept:
+        (tmp_path / "log").write_bytes(gzip.decompress(kept[0].read_bytes()))
+        assert next(read_log(tmp_path / "log")).zxid > 0
 
 
 def test_run_without_traffic_is_unknown(

@@ -3,7 +3,6 @@
 # fakes take what the protocols pass
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -107,9 +106,7 @@ def ticket_of(entry: Entry, token: int) -> Ticket:
 
 def line_with(entry: Entry, *, ahead: int, held: int = 0, revision: int = 50) -> Line:
     """A line with `ahead` tickets like mine ahead of me."""
-    others = [
-        dataclasses.replace(ticket_of(entry, 10 + i), id=f"other-{i}", owner=f"owner-{i}") for i in range(held, ahead)
-    ]
+    others = [ticket_of(entry, 10 + i)._replace(id=f"other-{i}", owner=f"owner-{i}") for i in range(held, ahead)]
     return Line(entry.resource, (*others, ticket_of(entry, 40)), revision)
 
 
@@ -124,6 +121,8 @@ def entry(mode: Mode = Mode.EXCLUSIVE, *, limit: int = 1, reach: Reach = Reach.P
 class ImmediateWorkers:
     """Carries out at once, in the submitting thread."""
 
+    crowded = False
+
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         done: Future[Any] = Future()
         done.set_running_or_notify_cancel()
@@ -136,6 +135,8 @@ class ImmediateWorkers:
 
 class HeldWorkers:
     """Carries out nothing until told: each submitted work is under way, as seen by a canceller."""
+
+    crowded = False
 
     def __init__(self) -> None:
         self.works: list[tuple[Callable[[], Any], Future[Any]]] = []

@@ -34,6 +34,8 @@ class SlowToReturn(Future[Any]):
 class Busy:
     """Workers who are all at something else."""
 
+    crowded = True
+
     def __init__(self) -> None:
         self.asked = SlowToReturn()
 

@@ -111,6 +111,34 @@ def test_system_clock_does_not_start_a_thread_per_timer() -> None:
     assert not mine.is_alive()
 
 
+class WatchedClock(SystemClock):
+    """Counts how often its thread asks whether a timer is due, as it does whenever it wakes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def now(self) -> float:
+        if threading.current_thread().name == "holdfast-timers":
+            self.asked += 1
+        return super().now()
+
+
+def test_system_clock_does_not_wake_for_each_timer_that_was_cancelled() -> None:
+    """Every hold has a timer that most cancel before it falls due: a busy lock must not keep a second thread busy."""
+    clock, done = WatchedClock(), threading.Event()
+    beat = clock.schedule(clock.now() + 3600.0, lambda: None)
+    began = clock.now()
+    for _ in range(300):
+        clock.schedule(clock.now() + 0.1, lambda: None).cancel()
+        time.sleep(0.0005)  # the time a short hold takes
+    took = clock.now() - began
+    clock.schedule(clock.now() + 0.01, done.set)
+    reached(done)
+    assert clock.asked <= 2 * (took / 0.1 + 1) + 4  # sent to sleep and woken once per 0.1 s, not once per timer
+    beat.cancel()
+
+
 @pytest.mark.parametrize("make", CLOCKS)
 def test_cancelled_timer_never_runs_and_cancelling_again_is_harmless(make: Callable[[], SystemClock]) -> None:
     """`cancel` is idempotent, and frees what the callback held at once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import events
 from holdfast.events import Event, Hub
-from tests.unit.world import Background, World
+from tests.unit.world import PATIENCE_SECONDS, Background, World
 
 
 def vocabulary() -> set[str]:
@@ -25,13 +26,16 @@ def vocabulary() -> set[str]:
     return words
 
 
-FIELDS = ["at", "event", "lease_id", "owner", "reason", "resource", "seconds", "token", "ttl"]
+FIELDS = [
+    *("at", "behind", "ending", "event", "lease_id", "owner", "reason", "resource", "seconds", "ticket", "token", "ttl")
+]
 
 
 def test_vocabulary_has_the_words_of_the_contract() -> None:
     """A word that goes or comes is a change of the contract."""
     assert vocabulary() >= {
         *("entered", "acquired", "timed_out", "abandoned", "released", "suspect", "renewed", "lost"),
+        *("busy", "release_failed", "renewal_failed", "forced", "stale_refused"),
         *("amended", "reaped", "reap_failed", "lease_opened", "lease_closed", "lease_lost", "endpoint_failed"),
     }
 
@@ -85,6 +89,81 @@ def test_time_out_is_told_with_how_long_it_waited(world: World) -> None:
             waiting.result()
     assert only(world, "timed_out").seconds == 2.5
     assert len(world.heard("acquired")) == 1
+
+
+def test_wait_tells_behind_which_ticket_it_was(world: World) -> None:
+    """Who waited names the ticket ahead of it; who did not have to wait names none."""
+    client = world.client()
+    first = client.lock("a").acquire()
+    second = Background(lambda: client.lock("a").acquire())
+    world.await_event("entered", 2)
+    assert client.lock("a").try_acquire() is None
+    first.release()
+    waited = second.result()
+    entered, acquired = world.heard("entered"), world.heard("acquired")
+    assert [e.ticket for e in acquired] == [entered[0].ticket, entered[1].ticket] == [first.id, waited.id]
+    assert [e.behind for e in acquired] == [None, first.id]
+    assert (only(world, "busy").behind, only(world, "busy").ticket) == (waited.id, entered[2].ticket)
+    assert only(world, "released").ticket == first.id
+
+
+def test_every_attempt_that_entered_has_one_end(world: World) -> None:
+    """acquired, busy, timed_out or abandoned: metrics count on it."""
+    client = world.client()
+    hold = client.lock("a").acquire()
+    assert client.lock("a").try_acquire() is None
+    waiting = Background(lambda: client.lock("a").acquire(timeout=1.0))
+    world.await_event("entered", 3)
+    world.clock.advance(1.0)
+    with pytest.raises(holdfast.AcquireTimeout):
+        waiting.result()
+    hold.release()
+    ends = [e.ticket for name in ("acquired", "busy", "timed_out", "abandoned") for e in world.heard(name)]
+    assert sorted(ends, key=str) == sorted((e.ticket for e in world.heard("entered")), key=str)
+
+
+def test_release_that_the_store_did_not_confirm_is_told(world: World) -> None:
+    """The hold is given up all the same, and the reaper goes on."""
+    client = world.client()
+    hold, faults = client.lock("a").acquire(), world.faults(client)
+    faults.cut_off = True
+    releasing = Background(hold.release)
+    world.await_event("released")
+    world.clock.advance(6.0)
+    with pytest.raises(holdfast.StoreUnavailable):
+        releasing.result()
+    assert (only(world, "release_failed").reason, only(world, "release_failed").ticket) == ("StoreUnavailable", hold.id)
+    faults.cut_off = False
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not world.heard("reaped") and time.monotonic() < until:  # its thread waits in virtual time, now and again
+        world.clock.advance(1.0)
+    world.await_event("reaped")
+
+
+def test_renewal_that_goes_unanswered_is_told(world: World) -> None:
+    """Each of them, before the hold is suspect."""
+    client = world.client(ttl=12)
+    hold, faults = client.lock("a").acquire(), world.faults(client)
+    faults.cut_off = True
+    world.clock.advance(4.5)
+    assert only(world, "renewal_failed").lease_id == hold.lease_id
+    assert not world.heard("suspect")
+    faults.cut_off = False
+
+
+@pytest.mark.parametrize("how", ["released", "closed", "expired"])
+def test_end_of_a_hold_says_how(world: World, how: str) -> None:
+    """`ending` tells apart what `released` and `lost` do not."""
+    client = world.client(ttl=12)
+    hold, faults = client.lock("a").acquire(), world.faults(client)
+    if how == "released":
+        hold.release()
+    elif how == "closed":
+        client.close()
+    else:
+        faults.cut_off = True
+        world.clock.advance(13.0)
+    assert [e.ending for e in world.events if e.event in ("released", "lost")] == [how]
 
 
 def test_suspect_renewed_and_lost_are_told_per_hold(world: World) -> None:
@@ -186,6 +265,7 @@ def test_log_record_has_the_fields_as_extra_and_a_line_for_people(
         ("lease_lost", logging.WARNING),
         ("reap_failed", logging.WARNING),
         ("endpoint_failed", logging.WARNING),
+        ("stale_refused", logging.WARNING),
         ("acquired", logging.INFO),
         ("released", logging.INFO),
         ("timed_out", logging.INFO),
@@ -209,7 +289,17 @@ def test_every_field_can_stand_in_a_log_record(caplog: pytest.LogCaptureFixture)
     """No field's name collides with an attribute of LogRecord, which logging would refuse."""
     with caplog.at_level(logging.DEBUG, "holdfast"):
         Hub(lambda: 1.0).emit(
-            "lost", resource="r", owner="o", lease_id="l", token=1, ttl=2.0, reason="why", seconds=3.0
+            "lost",
+            resource="r",
+            owner="o",
+            lease_id="l",
+            token=1,
+            ttl=2.0,
+            reason="why",
+            seconds=3.0,
+            ticket="t",
+            behind="b",
+            ending="expired",
         )
     record = caplog.records[0].__dict__
     assert {name: record[name] for name in FIELDS} == {
@@ -222,6 +312,9 @@ def test_every_field_can_stand_in_a_log_record(caplog: pytest.LogCaptureFixture)
         "ttl": 2.0,
         "reason": "why",
         "seconds": 3.0,
+        "ticket": "t",
+        "behind": "b",
+        "ending": "expired",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Fence, FenceMismatch, InvalidFence, StaleToken
 from holdfast.errors import InvalidName, InvalidOption
-from holdfast.fence import admit, line_name, stale
+from holdfast.events import Event
+from holdfast.fence import admit, admitted, line_name, stale, subscribe
 from holdfast.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
 
 IDS = st.text("0123456789abcdef", min_size=20, max_size=20)
 NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
+LINE = "billing/ledger"
 FENCES = st.builds(
     Fence,
     st.builds(
@@ -244,3 +247,47 @@ def test_line_name_of_a_bad_namespace_is_refused(namespace: str) -> None:
     """As `connect` would."""
     with pytest.raises(InvalidName):
         line_name(namespace, "x")
+
+
+# Refusals are told.
+
+
+@pytest.fixture
+def refusals() -> Iterator[list[Event]]:
+    """What a subscriber hears."""
+    heard: list[Event] = []
+    stop = subscribe(heard.append)
+    yield heard
+    stop()
+
+
+def test_refusal_is_told_once_with_the_name_and_the_token(refusals: list[Event]) -> None:
+    """Guards know no client, so this is told for the process."""
+    line = line_name("a/b", "tenant 1/ledger")
+    seen = admit(Fence(line, 5), Fence(line, 6))
+    assert refusals == []
+    with pytest.raises(StaleToken):
+        admit(seen, Fence(line, 5))
+    assert [(e.event, e.resource, e.token) for e in refusals] == [("stale_refused", "tenant 1/ledger", 5)]
+    assert "token 6 was seen" in (refusals[0].reason or "")
+
+
+def test_asking_without_refusing_tells_nobody(refusals: list[Event]) -> None:
+    """Who only wants to know is no refusal."""
+    assert admitted(Fence(LINE, 6), Fence(LINE, 5)) is None
+    assert admitted(Fence(LINE, 5), Fence(LINE, 6)) == Fence(LINE, 6)
+    assert refusals == []
+
+
+def test_subscriber_that_fails_does_not_hide_the_refusal() -> None:
+    """A metric that fails must not let a stale write through."""
+
+    def fail(event: Event) -> None:
+        raise RuntimeError(event.event)
+
+    stop = subscribe(fail)
+    try:
+        with pytest.raises(StaleToken):
+            admit(Fence(LINE, 6), Fence(LINE, 5))
+    finally:
+        stop()

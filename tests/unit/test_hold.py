@@ -130,6 +130,41 @@ def test_hold_whose_ticket_an_administrator_removed_is_lost(world: World) -> Non
     assert hold.release() is False
 
 
+def test_whoever_has_to_stop_is_told_before_anybody_asks_who_did_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 15: the loss goes out at once; who did it is asked for after that, and is an event of its own."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def forced_out(*_: object) -> str:
+        asked.set()
+        reached(answer)
+        return "forced: stuck by alice"
+
+    monkeypatch.setattr("holdfast.hold.forced_out", forced_out)
+    client = world.client(ttl=TTL)
+    events: list[tuple[str, str | None]] = []
+    client.subscribe(lambda event: events.append((event.event, event.reason)))
+    hold = client.lock("a").acquire()
+    world.clock.advance(OWN_WATCH_AFTER + 0.01)
+    told, heard = threading.Event(), threading.Event()
+    hold.on_change(lambda _: told.set())
+    client.subscribe(lambda event: heard.set() if event.event == "forced" else None)
+    assert world.store.leave("holdfast/a", hold.id, hold.token)
+    reached(asked)
+    try:
+        reached(told)
+        assert hold.lost.is_set()
+        assert events[-1][0] == "lost"
+        assert "removed" in hold.reason
+        assert not heard.is_set()
+    finally:
+        answer.set()
+    reached(heard)
+    assert events[-1] == ("forced", "forced: stuck by alice")
+    assert hold.reason == "forced: stuck by alice"
+
+
 def test_ticket_removed_before_it_was_watched_is_found_gone(world: World) -> None:
     """The watch is from the snapshot: what happened before it began is not missed."""
     client = world.client(ttl=TTL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import itertools
 import sys
@@ -63,7 +62,7 @@ def commit(*operations: Put | Delete | Compare) -> Callable[[Keys], Any]:
 
 
 def touched(version: int = 8) -> Ticket:
-    return dataclasses.replace(TICKET, version=version)
+    return TICKET._replace(version=version)
 
 
 def unanswered(*operations: Put | Delete | Compare) -> Play:
@@ -93,7 +92,7 @@ def test_unanswered_commit_is_sent_again_tied_to_the_touched_ticket() -> None:
 
 def test_unanswered_commit_of_a_shared_hold_is_unknown_and_not_sent_again() -> None:
     """A second try could undo what a co-holder wrote upon the first."""
-    play = Play(commit(PUT), dataclasses.replace(TICKET, mode=Mode.SEAT))
+    play = Play(commit(PUT), TICKET._replace(mode=Mode.SEAT))
     assert isinstance(play.answer(LOST), Touch)
     with pytest.raises(StoreUnavailable, match="may or may not") as told:
         play.answer(touched())
@@ -211,7 +210,7 @@ def test_refusal_leaves_no_doubt() -> None:
 
 def test_ticket_of_unknown_version_is_touched_first() -> None:
     """A commit that is tied to nothing could be carried out at any later time."""
-    play = Play(commit(PUT), dataclasses.replace(TICKET, version=None))
+    play = Play(commit(PUT), TICKET._replace(version=None))
     assert isinstance(play.step, Touch)
     following = play.answer(touched(3))
     assert isinstance(following, Commit)

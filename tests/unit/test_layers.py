@@ -14,12 +14,12 @@ import pytest
 import holdfast
 
 ROOT = Path(holdfast.__file__).parent
-STORE_CLIENTS = ("etcd3gw", "kazoo", "requests", "websockets", "tenacity", "urllib3")
+STORE_CLIENTS = ("etcd3gw", "hpack", "kazoo", "requests", "websockets", "tenacity", "urllib3")
 
 GROUND = {
     # no further down than this: each line may import only from the lines above it
-    **dict.fromkeys(("errors", "limits", "signals", "events"), 0),
-    **dict.fromkeys(("clock", "forks", "checks", "names", "schemes"), 1),
+    **dict.fromkeys(("errors", "limits", "signals", "locks", "events"), 0),
+    **dict.fromkeys(("clock", "forks", "checks", "jsonlog", "names", "schemes"), 1),
     **dict.fromkeys(("options", "retry", "helpers"), 2),
     "tls": 3,
     "fence": 3,
@@ -27,28 +27,38 @@ GROUND = {
 RANKS = {
     **GROUND,
     "lease": 10,
+    "operating": 12,
+    "entrusting": 12,
+    "reports": 14,
+    "remote": 14,
     "belief": 20,
     "reaper": 20,
+    "links": 25,
+    "beats": 25,
     "turn": 30,
     "keys": 35,
+    "desk": 35,
     "drivers": 40,
     "hold": 40,
     "context": 45,
     "aiodriver": 45,
+    "journal": 45,
     "recipes": 50,
     "house": 60,
     "client": 70,
     "aio": 70,
     "fencing": 75,  # guards: they know fences, and no client
+    "metrics": 75,  # subscribers: they know events, and no client
+    "tracing": 75,
     "": 80,  # holdfast itself: what users import
-    # Ordinary users of the face.
+    # Ordinary users of the face; one of the commands starts the service.
+    "sidecar": 85,
     "cli": 90,
-    "sidecar": 90,
     "testing": 90,
     "__main__": 100,
 }
 INSIDE_RECIPES = {"": 0, "ask": 0, "lock": 1, "semaphore": 1, "rwlock": 2, "election": 2}
-FOR_BACKENDS = {*GROUND, "lease", "belief", "reaper"}
+FOR_BACKENDS = {*GROUND, "lease", "operating", "entrusting", "belief", "reaper", "links", "remote", "beats"}
 
 
 def imports_of(module: str, source: str, *, package: bool) -> Iterator[str]:
@@ -120,7 +130,7 @@ def _wrong_at_backends(a: list[str], b: list[str]) -> str | None:
             return None
         return "only the house opens backends, and only through their package"
     if (b or [""])[0] != "backends":
-        return None if (b or [""])[0] in FOR_BACKENDS else "a backend needs ground, lease, belief and reaper only"
+        return None if (b or [""])[0] in FOR_BACKENDS else "a backend needs ground, lease and what is beside it only"
     if len(a) == 1 or len(b) == 1:
         return None if len(a) == 1 else "a backend does not need the others' package"
     return None if a[1] == b[1] else "backends do not know each other"
@@ -192,6 +202,23 @@ def test_checker_given_good_edges_as_source_is_silent() -> None:
     assert violations(sources) == []
 
 
+@pytest.mark.parametrize(
+    ("module", "line", "why"),
+    [
+        ("holdfast.house", "from holdfast.sidecar.keeping import Keeper", "upwards"),
+        ("holdfast.metrics", "from holdfast.sidecar import traffic", "upwards"),
+        ("holdfast.sidecar.app", "from holdfast.cli.session import Session", "upwards"),
+        ("holdfast.sidecar.app", "from holdfast.backends.etcd import EtcdBackend", "only the house"),
+    ],
+)
+def test_sidecar_stands_above_the_faces_and_below_the_command_that_starts_it(module: str, line: str, why: str) -> None:
+    """Nobody below may import it, and it may import no command and no backend."""
+    found = wrong(module, line.split()[1])
+    assert found is not None
+    assert why in found
+    assert wrong("holdfast.cli.commands.serve", "holdfast.sidecar.serving") is None
+
+
 def test_recipes_name_no_store() -> None:
     """Adding a backend changes no recipe: not even in words."""
     for name, (source, _) in all_sources().items():
@@ -213,6 +240,16 @@ def test_ranks_grow_from_the_ground_to_the_faces() -> None:
     """The table itself is in the order of DESIGN.md."""
     ladder = ["retry", "lease", "belief", "turn", "drivers", "recipes", "house", "client", "cli"]
     assert all(RANKS[low] < RANKS[high] for low, high in itertools.pairwise(ladder))
+
+
+def test_help_of_serve_imports_no_web_server() -> None:
+    """The extra is needed by who serves, and by nobody else."""
+    program = (
+        "import holdfast.cli.commands.serve, sys\n"
+        "print(sorted(m for m in ('uvicorn', 'uvloop', 'httptools', 'prometheus_client') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("what", ["import holdfast", "import holdfast; holdfast.connect('memory://x').close()"])

@@ -24,10 +24,13 @@ SECRET = "s3cr3t-w0rd"
     [
         ("etcd://10.0.0.1:2379/x", (("10.0.0.1", 2379),)),
         ("etcd://a,b:99,c", (("a", 2379), ("b", 99), ("c", 2379))),
+        ("etcd+grpc://a,b:99/ns", (("a", 2379), ("b", 99))),
         ("zookeeper://a,b:99/ns", (("a", 2181), ("b", 99))),
         ("etcd://[::1]:2379", (("::1", 2379),)),
         ("etcd://[::1],[fe80::2]:99/ns", (("::1", 2379), ("fe80::2", 99))),
         ("etcd://user:pw@a:1,b:2", (("a", 1), ("b", 2))),
+        ("http://a,b:8700/x", (("a", 80), ("b", 8700))),
+        ("https://a", (("a", 443),)),
         ("memory://", (("default", 0),)),
         ("memory://name/ns", (("name", 0),)),
     ],
@@ -49,6 +52,29 @@ def test_url_with_nothing_but_a_host_has_the_defaults() -> None:
     found = parse("etcd://h", {})
     assert (found.namespace, found.ttl, found.timeout) == ("holdfast", TTL_DEFAULT, REQUEST_TIMEOUT_DEFAULT)
     assert (found.tls, found.ca, found.cert, found.key, found.user, found.password, found.tick) == (False, *[None] * 6)
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix", "tls"),
+    [
+        ("http://h", "", False),
+        ("http://h/", "", False),
+        ("https://h/jobs/nightly/", "jobs/nightly", True),
+        ("https://h/a%20b?tls=false", "a b", True),
+        ("http://h/x?tls=true", "x", True),
+    ],
+)
+def test_path_of_a_service_is_what_names_begin_with(url: str, prefix: str, tls: bool) -> None:
+    """As it stands, and nothing where there is none; https says TLS by itself."""
+    found = parse(url, {})
+    assert (found.namespace, found.tls) == (prefix, tls)
+
+
+def test_path_of_a_service_is_as_well_made_as_a_namespace() -> None:
+    """No empty segments and no dots."""
+    for url in ("http://h/a//b", "http://h/../x"):
+        with pytest.raises(InvalidName):
+            parse(url, {})
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=30))
@@ -87,7 +113,8 @@ def test_keyword_wins_over_the_same_option_in_the_url() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://h",
+        "http://",
+        "ftp://h",
         "h:2379",
         "etcd:h",
         "ETCD://h",
@@ -278,7 +305,7 @@ def everything_said(error: BaseException) -> str:
 @pytest.mark.parametrize(
     "url",
     [
-        f"http://u:{SECRET}@h",
+        f"ftp://u:{SECRET}@h",
         f"etcd://u:{SECRET}@",
         f"etcd://u:{SECRET}@h:port",
         f"etcd://u:{SECRET}@h:0",

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import aio, client
 
-CLASSES = ["Client", "Election", "Hold", "Lock", "Loss", "RWLock", "Semaphore", "Store"]
+CLASSES = ["Client", "Election", "Hold", "Lock", "Loss", "Operator", "RWLock", "Semaphore", "Store"]
 
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 """The deliberate difference in names: `with` here, `async with` there."""
@@ -30,6 +30,12 @@ AWAITED = {
     "Lock.acquire",
     "Lock.try_acquire",
     "Loss.wait",
+    "Operator.audit",
+    "Operator.force_release",
+    "Operator.history",
+    "Operator.line",
+    "Operator.page",
+    "Operator.why",
     "Semaphore.__enter__",
     "Semaphore.__exit__",
     "Semaphore.acquire",

@@ -138,6 +138,8 @@ def test_entry_owned_twice_is_reaped_by_one_chain_of_tries() -> None:
 class ClosedWorkers:
     """The workers of a closed client."""
 
+    crowded = False
+
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         raise ClientClosed(f"closed before {work}")
 

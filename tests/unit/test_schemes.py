@@ -53,11 +53,12 @@ def test_same_method_may_be_registered_twice() -> None:
 def test_unknown_scheme_is_refused_and_the_known_ones_are_named() -> None:
     """The error helps whoever mistyped, and whoever forgot to install."""
     backends.register("toy", open_toy)
-    with pytest.raises(holdfast.InvalidURL, match=r"'toi'.*known are etcd, memory, toy, zookeeper"):
+    known = r"etcd, etcd\+grpc, http, https, memory, toy, zookeeper"
+    with pytest.raises(holdfast.InvalidURL, match=f"'toi'.*known are {known}"):
         holdfast.connect("toi://h")
 
 
-@pytest.mark.parametrize("scheme", ["etcd", "memory", "zookeeper"])
+@pytest.mark.parametrize("scheme", ["etcd", "etcd+grpc", "memory", "zookeeper"])
 def test_our_own_schemes_can_not_be_replaced(scheme: str) -> None:
     """Which store a URL means does not depend on what was imported."""
     with pytest.raises(holdfast.InvalidOption, match="own"):

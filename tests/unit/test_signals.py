@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal as signals
 import threading
+
+import pytest
 
 from holdfast.signals import Signal
 from tests.unit.world import Background
@@ -86,3 +89,24 @@ def test_close_gives_back_once() -> None:
 def test_close_of_a_signal_with_nothing_behind_it_is_harmless() -> None:
     """Not every signal is a watch."""
     Signal().close()
+
+
+class Struck(Exception):
+    """What the handler raises."""
+
+
+def test_wait_that_is_interrupted_leaves_nothing_behind() -> None:
+    """A signal handler that raises out of a wait takes its callback with it: a long-lived signal does not grow."""
+
+    def strike(number: int, frame: object) -> None:
+        raise Struck
+
+    signal, before = Signal(), signals.signal(signals.SIGALRM, strike)
+    try:
+        signals.setitimer(signals.ITIMER_REAL, 0.05)
+        with pytest.raises(Struck):
+            signal.wait(60.0)
+    finally:
+        signals.setitimer(signals.ITIMER_REAL, 0.0)
+        signals.signal(signals.SIGALRM, before)
+    assert signal._callbacks == []

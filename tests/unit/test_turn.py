@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import gc
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import aio
 from holdfast.aiodriver import arun
+from holdfast.backends.memory import MemoryBackend
 from holdfast.clock import VirtualClock
 from holdfast.drivers import perform, run
 from holdfast.errors import (
@@ -50,6 +52,7 @@ from holdfast.turn import (
     Turn,
     take_turn,
 )
+from tests.conformance.worlds import eventually
 from tests.unit.fakes import FakeLease, HeldWorkers, ImmediateWorkers, entry, line_with, line_without
 from tests.unit.world import PATIENCE_SECONDS, Background, World, reached
 
@@ -138,7 +141,7 @@ def test_turn_behind_another_waits_looks_and_ends() -> None:
 def test_turn_woken_for_nothing_waits_again_from_the_new_snapshot() -> None:
     """Law 11: an event wakes and never decides."""
     table = Table()
-    later = dataclasses.replace(table.line(1), revision=77)
+    later = table.line(1)._replace(revision=77)
     table.go([table.line(2), True])
     for _ in range(3):
         step = table.steps.send(later)
@@ -194,7 +197,7 @@ def test_seat_admitted_at_once_is_not_announced() -> None:
     """Nobody was behind it yet: whoever comes sees it admitted."""
     table = Table(SEAT_RULE)
     table.go([])
-    line = dataclasses.replace(table.line(1), revision=40)  # my ticket's token
+    line = table.line(1)._replace(revision=40)  # my ticket's token
     assert ends_with(table.steps, line) is not None
 
 
@@ -307,6 +310,20 @@ def test_turn_that_may_not_wait_and_could_not_leave_abandons_and_ends_with_none(
     table.go([table.line(1)])
     assert table.steps.throw(StoreUnavailable("away")) == Abandon(table.lease, table.entry)
     assert ends_with(table.steps, None) is None
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_turn_whose_ticket_somebody_else_had_removed_abandons_it(waits: bool) -> None:
+    """Law 7: a late `enter` could still bring it back, so somebody has to look out for it."""
+    table = Table(timeout=4.0, waits=waits)
+    step = table.go([table.line(1), False] if waits else [table.line(1)])
+    assert isinstance(step, Leave)
+    assert table.steps.send(False) == Abandon(table.lease, table.entry)
+    if waits:
+        with pytest.raises(AcquireTimeout):
+            table.steps.send(None)
+    else:
+        assert ends_with(table.steps, None) is None
 
 
 # Every failure at every step.
@@ -449,7 +466,7 @@ def test_line_of_another_kind_raises_line_mismatch_and_leaves() -> None:
     """Refused by the rule: the ticket goes at once, and the wait is told as abandoned."""
     table = Table(SEAT_RULE)
     table.go([])
-    other = dataclasses.replace(table.line(1).tickets[0], limit=9)
+    other = table.line(1).tickets[0]._replace(limit=9)
     step = table.steps.send(Line("r", (other, table.line(0).tickets[-1]), 1))
     assert isinstance(step, Leave)
     with pytest.raises(LineMismatch):
@@ -675,11 +692,16 @@ def test_chores_of_a_silent_store_keep_no_call_waiting(world: World) -> None:
     async def main() -> None:
         silence = threading.Event()
         client = world.aclient()
-        for _ in range(3 * CHORES_MAX):
-            client._house.chores.submit(lambda: reached(silence))
-        await (await client.lock("a").acquire()).release()
-        silence.set()
-        await client.close()
+        backend = client._house._backend
+        assert isinstance(backend, MemoryBackend)
+        for _ in range(3 * CHORES_MAX + WORKERS_MAX):
+            backend._around.workers.submit(lambda: reached(silence))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS / 2):
+                await (await client.lock("a").acquire()).release()
+        finally:
+            silence.set()
+            await client.close()
 
     asyncio.run(main())
 
@@ -935,3 +957,49 @@ def test_blockers_are_true_exactly_when_somebody_is_named() -> None:
     """The loop's condition: an empty naming is a turn."""
     assert not Blockers()
     assert Blockers((line_with(entry(), ahead=0).tickets[0],))
+
+
+def tickets_kept(resource: str) -> int:
+    """How many tickets stand in all that anybody keeps of this line."""
+    gc.collect()
+    kept = (found for found in gc.get_objects() if isinstance(found, Line) and found.resource == resource)
+    return sum(len(line.tickets) for line in kept)
+
+
+def entered(client: Any) -> int:
+    """How many tickets a client has put into lines so far."""
+    count: int = client.statistics()["events"].get("entered", 0)
+    return count
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+def test_asyncio_waiters_do_not_keep_the_line_as_they_saw_it(kind: str) -> None:
+    """Each keeps its own ticket and those that it waits for, or memory would grow with the square of the waiters."""
+    crowd = 60
+
+    async def main() -> None:
+        async with aio.connect(f"memory://crowd-{kind}") as client:
+            line = client.lock("a") if kind == "lock" else client.semaphore("a", limit=1)
+            hold = await line.acquire()
+            waiting = [asyncio.create_task(line.acquire()) for _ in range(crowd)]
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while entered(client) <= crowd or tickets_kept("a") >= 6 * crowd:
+                    await asyncio.sleep(0.01)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await hold.release()
+
+    asyncio.run(main())
+
+
+def test_blocking_waiters_do_not_keep_the_line_as_they_saw_it() -> None:
+    """The same for threads."""
+    crowd = 30
+    with holdfast.connect("memory://crowd-threads") as client:
+        hold = client.semaphore("b", limit=1).acquire()
+        waiting = [Background(lambda: client.semaphore("b", limit=1).acquire().release()) for _ in range(crowd)]
+        assert eventually(lambda: entered(client) > crowd and tickets_kept("b") < 6 * crowd)
+        hold.release()
+        for thread in waiting:
+            thread.result()

@@ -64,7 +64,7 @@ class EtcdStore:
     def depose(self, lease: str, *, whole: bool) -> None:
         told = json.loads(lease)
         if not whole:
-            self._ask("/kv/deleterange", {"key": told["key"]})
+            self._ask("/kv/deleterange", {"key": base64.b64encode(told["key"].encode()).decode()})
             return
         answer = self._client.post("/lease/revoke", json={"ID": str(int(told["lease"], 16))})
         if answer.status_code != httpx.codes.NOT_FOUND:

@@ -1,0 +1,98 @@
+"""Services between thin clients and stores, one per store and run, and a look into what they have lent.
+
+Started as a program of its own: `python -m tests.conformance.services` is `holdfast serve`, and tells on demand by
+which session of ZooKeeper a lease lives. Nobody but that session itself could end it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.house import House
+from tests.cli.program import PATIENCE_SECONDS, environment
+from tests.servers import Cluster
+
+
+class RunningService:
+    """One service, and its namespace at the store."""
+
+    def __init__(self, cluster: Cluster, kind: str) -> None:
+        self.namespace = f"service-{uuid.uuid4().hex}"
+        options = {"tick": 0.2} if kind == "zookeeper" else {}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.conformance.services", "serve", "--listen", "0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment({"HOLDFAST_URL": cluster.url(self.namespace, **options)}),
+        )
+        self.url = self._line()
+        self.endpoint = self.url.removeprefix("http://").rstrip("/")
+
+    def session(self, lease_id: str) -> tuple[int, bytes]:
+        """The session behind that lease."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{lease_id}\n")
+        self.process.stdin.flush()
+        number, password = json.loads(self._line())
+        return number, bytes.fromhex(password)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.terminate()
+        assert self.process.wait(PATIENCE_SECONDS) == 0
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        assert line, "the service did not start, or has ended"
+        return line
+
+
+@contextmanager
+def services(clusters: dict[str, Cluster]) -> Iterator[dict[str, RunningService]]:
+    """One on each store."""
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for kind in ("etcd", "zookeeper"):
+            running[kind] = RunningService(clusters[kind], kind)
+            stack.callback(running[kind].close)
+        yield running
+
+
+def _main() -> int:
+    from holdfast.cli import main
+
+    lent: list[Any] = []
+    right = House.lend
+
+    def lend(self: House, ttl: float, lock_delay: float) -> Any:
+        lent.append(right(self, ttl, lock_delay))
+        return lent[-1]
+
+    House.lend = lend  # type: ignore[method-assign]  # only to know what was lent
+
+    def answer() -> None:
+        for line in sys.stdin:
+            lease = next(lease for lease in lent if lease.id == line.strip())
+            number, password = lease._connection._client.client_id
+            os.write(1, f"{json.dumps([number, password.hex()])}\n".encode())
+
+    threading.Thread(target=answer, daemon=True).start()
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,28 @@
+"""`holdfast.testing.conformance.test_entrusting` on those of our own backends that have holds for others to renew."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from holdfast.testing.conformance.test_entrusting import *  # noqa: F403
+
+from .conftest import WORLDS
+from .worlds import MemoryWorld, ZooKeeperWorld
+
+ENTRUSTS = [kind for kind, world in WORLDS.items() if world.entrusts]
+
+
+@pytest.fixture(params=ENTRUSTS)
+def make_world(request: pytest.FixtureRequest) -> Any:
+    """From a face to a world of each kind that has them."""
+    return partial(WORLDS[request.param], cluster=request.getfixturevalue("singles")[request.param.partition("+")[0]])
+
+
+def test_these_backends_have_them_and_the_others_say_so() -> None:
+    """Nobody is left out by a word that was forgotten."""
+    assert ENTRUSTS == ["etcd", "etcd+grpc"]
+    assert not MemoryWorld.entrusts
+    assert not ZooKeeperWorld.entrusts

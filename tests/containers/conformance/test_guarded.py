@@ -1,0 +1,3 @@
+"""`holdfast.testing.conformance.test_guarded` over containers."""
+
+from holdfast.testing.conformance.test_guarded import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""`holdfast.testing.conformance.test_operating` over containers."""
+
+from holdfast.testing.conformance.test_operating import *  # noqa: F403

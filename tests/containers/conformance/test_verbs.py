@@ -1,0 +1,3 @@
+"""`holdfast.testing.conformance.test_verbs` over containers."""
+
+from holdfast.testing.conformance.test_verbs import *  # noqa: F403

@@ -1,0 +1,68 @@
+"""The ways to a store that the fault suite goes: etcd over either of its transports, and ZooKeeper.
+
+A cluster is the same cluster over gRPC; only its URL is another, and what a proxy reads on its wire.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import pytest
+
+from tests.reference import etcd_messages
+from tests.servers import Cluster
+
+EtcdKind: TypeAlias = Literal["etcd", "etcd+grpc"]
+GRPC = "etcd+grpc"
+ETCD = pytest.mark.parametrize("kind", ["etcd", GRPC])
+ALL = pytest.mark.parametrize("kind", ["etcd", GRPC, "zookeeper"])
+BOTH = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+"""For what no transport has a part in."""
+
+TXN = ("/v3/kv/txn", "/etcdserverpb.KV/Txn")
+RANGE = ("/v3/kv/range", "/etcdserverpb.KV/Range")
+KEEP_ALIVE = ("/v3/lease/keepalive", "/etcdserverpb.Lease/LeaseKeepAlive")
+SIGN_IN = ("/v3/auth/authenticate", "/etcdserverpb.Auth/Authenticate")
+
+
+def over(cluster: Cluster, kind: str) -> Cluster:
+    """The cluster, reached in this way."""
+    if kind != GRPC:
+        return cluster
+    view, url = copy.copy(cluster), cluster.url
+
+    def over_grpc(namespace: str = "", **options: object) -> str:
+        return url(namespace, **options).replace("etcd://", f"{GRPC}://", 1)
+
+    view.url = over_grpc  # type: ignore[method-assign]
+    return view
+
+
+def all_ways(clusters: Mapping[str, Cluster]) -> dict[str, Cluster]:
+    """The run's clusters by kind, with etcd's over gRPC as one more."""
+    return {**clusters, GRPC: over(clusters["etcd"], GRPC)}
+
+
+def count(requests: Mapping[str | int, int], paths: tuple[str, str]) -> int:
+    """How many there were, over either transport."""
+    return sum(requests.get(path, 0) for path in paths)
+
+
+def enters(method: str, path: str, body: bytes) -> bool:
+    """Does this request put a ticket?"""
+    if path == TXN[1]:
+        return any(operation.request_put.lease for operation in _txn(body).success)
+    return b'"lease":' in body
+
+
+def leaves(method: str, path: str, body: bytes) -> bool:
+    """Does this request remove one?"""
+    if path == TXN[1]:
+        return any(operation.HasField("request_delete_range") for operation in _txn(body).success)
+    return b"request_delete_range" in body or path in ("/v3/kv/deleterange", "/etcdserverpb.KV/DeleteRange")
+
+
+def _txn(body: bytes) -> Any:
+    return etcd_messages().TxnRequest.FromString(body)

@@ -1,0 +1,373 @@
+"""The thin client, `holdfast.connect("http://…")`: one more holder in the same lines; its service's good and bad days.
+
+That it keeps the laws is shown by the conformance suite (kinds http+etcd and http+zookeeper).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.fence import Fence
+from holdfast.lease import Entry
+from holdfast.testing.servers.certificates import make_tls_files
+from tests.cli.program import eventually
+from tests.cli.program import holdfast as command
+from tests.servers import FaultProxy
+from tests.sidecar.http.conftest import BILLING, ONCALL, SHIPPING
+from tests.sidecar.http.program import Service, User, serving, write_tokens
+
+TTL = 2.0
+
+
+@pytest.fixture
+def thin(open_service: Service) -> Iterator[holdfast.Client]:
+    """A thin client of the open service."""
+    with holdfast.connect(open_service.url, ttl=20, owner="thin") as client:
+        yield client
+
+
+def as_tenant(service: Service, token: str) -> holdfast.Client:
+    """A thin client that shows this token."""
+    return holdfast.connect(service.url, user="me", password=token, ttl=20)
+
+
+def soon(seconds: float = 10.0) -> float:
+    from holdfast.clock import SYSTEM_CLOCK
+
+    return SYSTEM_CLOCK.now() + seconds
+
+
+def test_library_service_and_thin_client_stand_in_one_line(
+    thin: holdfast.Client, client: holdfast.Client, user: User, name: str
+) -> None:
+    """First come, first served among all three; tokens grow, and their fences are of one line."""
+    direct = client.lock(name).acquire()
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(thin.lock(name).acquire, 30.0)
+        eventually(lambda: len(client.operator().line(name).tickets) == 2)
+        behind = pool.submit(user.held, name, waitSeconds=30)
+        eventually(lambda: len(client.operator().line(name).tickets) == 3)
+        direct.release()
+        held = waits.result()
+        assert not behind.done()
+        held.release()
+        last = behind.result()
+    fence = Fence.parse(last["fence"])
+    assert direct.fence.line == held.fence.line == fence.line
+    assert direct.fence < held.fence < fence
+    user.release(last["leaseId"])
+
+
+def test_path_of_the_url_is_what_names_begin_with(
+    open_service: Service, client: holdfast.Client, user: User, name: str
+) -> None:
+    """`http://host/jobs/nightly` has the locks that curl calls jobs/nightly/…; fences say so, too."""
+    with holdfast.connect(f"{open_service.url}/jobs/nightly", ttl=20) as thin, thin.lock(name) as hold:
+        assert hold.resource == name
+        assert user.acquire(f"jobs/nightly/{name}").json()["acquired"] is False
+        assert client.lock(f"jobs/nightly/{name}").try_acquire() is None
+        assert [line.name for line in thin.operator().lines()] == [name]
+        leader = client.election(f"jobs/nightly/{name}").leader()
+        assert leader is not None
+        assert leader.token == hold.token
+        line = hold.fence.line
+    with client.lock(f"jobs/nightly/{name}") as direct:
+        assert direct.fence.line == line
+
+
+def test_tenants_see_and_touch_only_their_own(guarded_service: Service, name: str) -> None:
+    """Locks, waiters, notes and keys of the same name do not meet; fences differ."""
+    with as_tenant(guarded_service, BILLING.token) as billing, as_tenant(guarded_service, SHIPPING.token) as shipping:
+        with billing.lock(name) as mine, shipping.lock(name) as theirs:
+            assert mine.fence.line != theirs.fence.line
+            assert [line.name for line in billing.operator().lines(name)] == [name]
+            mine.store.put(f"data/{name}", b"billing's")
+            theirs.store.put(f"data/{name}", b"shipping's")
+            assert mine.store.get(f"data/{name}").value == b"billing's"  # type: ignore[union-attr]
+            mine.store.delete(f"data/{name}")
+            theirs.store.delete(f"data/{name}")
+            with as_tenant(guarded_service, ONCALL.token) as oncall:
+                names = {line.name for line in oncall.operator().lines()}
+                assert {f"billing/{name}", f"shipping/{name}"} <= names
+
+
+def test_what_is_another_tenant_s_can_t_be_used_though_it_is_known(guarded_service: Service, name: str) -> None:
+    """Its lease's id, and the place of a ticket that was told to it alone: both are of nobody else's."""
+    with as_tenant(guarded_service, BILLING.token) as billing, as_tenant(guarded_service, SHIPPING.token) as shipping:
+        with billing.lock(name) as mine, shipping.lock(name):
+            lease, stranger = mine._lease, shipping._house.lease(20.0)
+            with guarded_service.user(SHIPPING.token) as user:
+                for verb in ("renew", "close", "survey", "leave"):
+                    body = {"survey": {"resource": name}, "leave": {"resource": name, "ticketId": mine.id}}.get(
+                        verb, {}
+                    )
+                    answer = user.request("POST", f"{lease._path}/{verb}", json=body)  # type: ignore[attr-defined]
+                    assert (answer.status_code, verb) == (200 if verb in ("close", "leave") else 410, verb)
+                    assert verb != "leave" or answer.json() == {"left": False}
+            assert mine.renew() > 10.0, "closed by somebody who has no such lease"
+            line = lease.survey(name, soon())
+            signal = stranger.wait_change(line, line.tickets, amendments=True)
+            assert signal.wait(5.0), "a place of another tenant's is waited for by nobody"
+            signal.close()
+
+
+def test_nobody_withdraws_a_ticket_that_is_not_its_own(open_service: Service, thin: holdfast.Client, name: str) -> None:
+    """Its id may be read by everybody who may look."""
+    with holdfast.connect(open_service.url, ttl=20) as other, other.lock(name) as hold:
+        lease = thin._house.lease(20.0)
+        lease.renew(soon())
+        stolen = Entry(name, "thief", id=hold.id)
+        lease._withdraw(stolen, soon())  # type: ignore[attr-defined]
+        assert lease.leave(hold._ticket, soon()) is False
+        time.sleep(0.5)
+        assert hold.renew() > 10.0
+        assert [t.token for t in thin.operator().line(name).tickets] == [hold.token]
+
+
+def test_force_release_is_written_down_under_the_name_of_the_token(guarded_service: Service, name: str) -> None:
+    """Whatever the client says who it is."""
+    with as_tenant(guarded_service, BILLING.token) as billing:
+        hold = billing.lock(name).acquire(timeout=20)
+        with as_tenant(guarded_service, ONCALL.token) as oncall:
+            operator = oncall.operator()
+            operator.force_release(f"billing/{name}", token=hold.token, reason="stuck", actor="the boss")
+            (record,) = operator.audit(f"billing/{name}")
+            assert record.actor == "the boss (on-call)"
+            assert record.resource == f"billing/{name}"
+        assert hold.lost.wait(10.0)
+        assert billing.operator().audit(name)[0].resource == name
+
+
+def test_program_that_dies_behind_a_living_service_loses_its_lock(
+    open_service: Service, client: holdfast.Client, name: str
+) -> None:
+    """By its own TTL, and not before it: nobody renews for it."""
+    program = (
+        "import holdfast, sys, time\n"
+        f"c = holdfast.connect({open_service.url!r}, ttl={TTL})\n"
+        f"h = c.lock({name!r}).acquire(timeout=20)\nprint(h.token, flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        token = int(process.stdout.readline())
+        time.sleep(1.5 * TTL)
+        assert client.lock(name).try_acquire() is None, "it renews while it lives"
+        process.kill()
+        began = time.monotonic()
+        with client.lock(name).acquire(timeout=30) as hold:
+            assert hold.token > token
+            assert time.monotonic() - began > 0.3 * TTL
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "asked to end"])
+def test_hold_ends_with_its_service_and_its_holder_knows_first(how: str, store_url: str, tmp_path: Path) -> None:
+    """Killed, stopped for longer than the TTL, or shut down: it stops believing before anybody else is let in."""
+    with serving(store_url, tmp_path) as service, holdfast.connect(store_url, ttl=20) as direct:
+        with holdfast.connect(service.url, ttl=TTL, timeout=1.0) as thin:
+            hold = thin.lock("ledger").acquire(timeout=20)
+            with ThreadPoolExecutor() as pool:
+                told = pool.submit(lambda: hold.lost.wait(60) and time.monotonic())
+                next_one = pool.submit(lambda: (direct.lock("ledger").acquire(timeout=60), time.monotonic()))
+                eventually(lambda: len(direct.operator().line("ledger").tickets) == 2)
+                if how == "asked to end":
+                    assert service.stop() == 0
+                else:
+                    service.process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+                successor, admitted_at = next_one.result()
+            assert hold.state is holdfast.HoldState.LOST
+            assert hold.lost.is_set()
+            assert 0.0 < told.result() < admitted_at
+            with pytest.raises(holdfast.LeaseLost):
+                hold.check()
+            assert successor.token > hold.token
+            if how == "stopped":
+                service.process.send_signal(signal.SIGCONT)
+                again = thin.lock("other").acquire(timeout=20)  # a new lease, of the same service
+                again.release()
+            successor.release()
+
+
+def test_release_does_not_call_gone_what_still_stands(
+    open_service: Service, client: holdfast.Client, name: str
+) -> None:
+    """The service has let the lease go, and the lock delay keeps its ticket at the store: that is what is told."""
+    with FaultProxy(open_service.url.removeprefix("http://").rstrip("/"), "etcd") as proxy:
+        with holdfast.connect(f"http://{proxy.endpoint}", ttl=TTL, timeout=2.0) as thin:
+            hold = thin.lock(name, lock_delay=4.0).acquire(timeout=20)
+            proxy.blackhole()
+            assert hold.lost.wait(20)
+            proxy.heal()
+            time.sleep(0.5)  # the service is slower to give up than the client
+            assert [ticket.id for ticket in client.operator().line(name).tickets] == [hold.id]
+            with pytest.raises(holdfast.StoreUnavailable, match="stands until"):
+                hold._lease.leave(hold._ticket, soon(1.0))
+            eventually(lambda: not client.operator().line(name).tickets)
+            assert hold._lease.leave(hold._ticket, soon()) is False
+
+
+def test_second_endpoint_serves_when_the_first_is_not_there(open_service: Service, name: str) -> None:
+    """`http://a,b`: the client goes on to the next."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = f"127.0.0.1:{closed.getsockname()[1]}"
+    endpoint = open_service.url.removeprefix("http://").rstrip("/")
+    with holdfast.connect(f"http://{dead},{endpoint}", ttl=20) as client, client.lock(name) as hold:
+        hold.check()
+
+
+def test_lease_stays_with_the_replica_that_lent_it(store_url: str, tmp_path: Path) -> None:
+    """Another replica says that it is not the one: the client asks on, and ends no hold for it."""
+    with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
+        both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
+        with holdfast.connect(f"http://{','.join(both)}", ttl=20) as client, client.lock("a") as hold:
+            client._house._backend._calls.session.move_on(_endpoint(both[0]), "a rumour")  # type: ignore[attr-defined]
+            assert hold.renew() > 10.0
+            assert hold.state is holdfast.HoldState.HELD
+
+
+def test_two_hundred_waiters_of_one_client_cost_one_stream(open_service: Service, name: str) -> None:
+    """No thread and no socket each; a release wakes the next."""
+
+    async def scenario() -> tuple[list[int], int, int]:
+        async with holdfast.aio.connect(open_service.url, ttl=20) as client:
+            first = await client.lock(name).acquire()
+            tokens: list[int] = []
+
+            async def wait() -> None:
+                async with client.lock(name) as hold:
+                    tokens.append(hold.token)
+
+            tasks = [asyncio.create_task(wait()) for _ in range(200)]
+            while client.statistics()["backend"]["waits"] < 200:  # type: ignore[index]
+                await asyncio.sleep(0.05)
+            threads, sockets = threading.active_count(), _sockets()
+            await first.release()
+            await asyncio.gather(*tasks)
+            assert client.statistics()["backend"]["streams"] == 1  # type: ignore[index]
+            return tokens, threads, sockets
+
+    threads_before, sockets_before = threading.active_count(), _sockets()
+    tokens, threads, sockets = asyncio.run(scenario())
+    assert len(tokens) == 200
+    assert tokens == sorted(tokens)
+    assert threads - threads_before <= 10
+    assert sockets - sockets_before <= 14  # connections in use and kept, the stream, two pairs that ring, the loop's
+
+
+def test_waits_that_ended_are_forgotten_by_the_service(store_url: str, tmp_path: Path) -> None:
+    """Tries that ran out of time leave no watch and no ticket there."""
+    with serving(store_url, tmp_path) as service, holdfast.connect(service.url, ttl=20) as client:
+        with client.lock("a"):
+            for _ in range(60):
+                with pytest.raises(holdfast.AcquireTimeout):
+                    client.lock("a").acquire(timeout=0.05)
+            assert len(client.operator().line("a").tickets) == 1
+            assert client.statistics()["backend"]["waits"] <= 1  # type: ignore[index]
+
+
+def test_wrong_token_and_missing_scope_are_told_as_such(guarded_service: Service, tmp_path: Path) -> None:
+    """AuthenticationFailed and PermissionDenied, without the token."""
+    with as_tenant(guarded_service, "wr0ng-token") as client:
+        with pytest.raises(holdfast.AuthenticationFailed, match="does not accept this token") as caught:
+            client.lock("a").acquire(timeout=5)
+        assert "wr0ng" not in str(caught.value)
+        assert "wr0ng" not in repr(client)
+    with as_tenant(guarded_service, "looker-secret") as client:
+        with pytest.raises(holdfast.PermissionDenied, match="scope 'acquire'"):
+            client.lock("a").acquire(timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "match"),
+    [
+        (200, holdfast.StoreRefused, "not as `holdfast serve` does"),
+        (404, holdfast.StoreRefused, "HTTP 404"),
+        (503, holdfast.StoreUnavailable, "HTTP 503"),
+    ],
+)
+def test_something_else_at_that_port_is_told_as_such(
+    status: int, error: type[holdfast.HoldfastError], match: str
+) -> None:
+    """A web server, a proxy without anybody behind it."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "13")
+            self.end_headers()
+            self.wfile.write(b"<html></html>")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        serving_it = threading.Thread(target=server.serve_forever)
+        serving_it.start()
+        try:
+            with holdfast.connect(f"http://127.0.0.1:{server.server_port}", timeout=1.0) as client:
+                with pytest.raises(error, match=match) as caught:
+                    client.lock("a").acquire(timeout=1.0)
+                assert type(caught.value) is error
+        finally:
+            server.shutdown()
+            serving_it.join()
+
+
+def test_https_with_a_token(url: str, tmp_path: Path) -> None:
+    """`https://` verifies the service; a stranger's certificate is refused."""
+    files = make_tls_files(tmp_path / "certificates", mutual=False)
+    tokens = write_tokens(tmp_path / "tokens", BILLING)
+    listen = ("--listen", "127.0.0.1:0", "--tls-cert", str(files.server_cert), "--tls-key", str(files.server_key))
+    with serving(url, tmp_path, *listen, "--tokens", str(tokens)) as service:
+        endpoint = service.url.removeprefix("https://").rstrip("/")
+        with holdfast.connect(f"https://me:{BILLING.token}@{endpoint}", ca=str(files.ca), ttl=20) as client:
+            with client.lock("a") as hold:
+                assert hold.fence.line.endswith("billing%2Fa")
+        with holdfast.connect(f"https://me:{BILLING.token}@{endpoint}", timeout=2.0) as client:
+            with pytest.raises(holdfast.TLSFailed):
+                client.lock("a").acquire(timeout=2.0)
+
+
+def test_command_line_works_over_the_service(open_service: Service, name: str) -> None:
+    """`holdfast run`, `ls`, `doctor`: a URL like any other."""
+    ran = command("run", name, "--", "sh", "-c", "echo $HOLDFAST_NAME", url=open_service.url)
+    assert (ran.code, ran.out.strip()) == (0, name)
+    with holdfast.connect(open_service.url, ttl=20) as client, client.lock(name) as hold:
+        listed = json.loads(command("ls", name, "--json", url=open_service.url).out)
+        assert [line["holders"][0]["token"] for line in listed] == [str(hold.token)]
+    looked = command("doctor", url=open_service.url)
+    assert "a lock was taken" in looked.out, looked.out + looked.complaint
+
+
+def test_service_of_a_service_is_refused(open_service: Service) -> None:
+    """Who is to renew what would be told by nobody."""
+    done = command("serve", "--listen", "0", url=open_service.url)
+    assert done.code == 78
+    assert "needs the store itself" in done.complaint
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def _sockets() -> int:
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            count += str(entry.readlink()).startswith("socket:")
+    return count

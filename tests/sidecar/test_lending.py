@@ -1,0 +1,279 @@
+"""Leases for clients behind HTTP, as the service keeps them: on the memory store, in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+import holdfast.aio
+from holdfast.backends import memory
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.lease import Entry, Ticket
+from holdfast.sidecar import bounds, lending
+from holdfast.sidecar.channels import Channel, Channels
+from holdfast.sidecar.lending import Lending, Lent
+from holdfast.sidecar.problems import Code, Problem
+from holdfast.sidecar.seals import BrokenSeal, Seals
+from holdfast.sidecar.tenants import EVERYBODY, Tenant
+from holdfast.signals import Signal
+from holdfast.turn import Leave
+
+NONCE = "n" * 16
+BILLING, SHIPPING = Tenant.of("billing"), Tenant.of("shipping")
+
+
+def soon() -> float:
+    return SYSTEM_CLOCK.now() + 5.0
+
+
+@asynccontextmanager
+async def lender(name: str, holds_max: int = 100) -> AsyncIterator[tuple[Lending, memory.MemoryStore]]:
+    """One over a memory store of its own, and that store."""
+    async with holdfast.aio.connect(f"memory://lending-{name}", ttl=20) as client:
+        keeps = Lending(client._house, holds_max)
+        try:
+            yield keeps, memory.store(f"lending-{name}", SYSTEM_CLOCK)
+        finally:
+            await keeps.end()
+
+
+async def eventually(what: Callable[[], bool], seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it did not happen"
+        await asyncio.sleep(0.01)
+
+
+def tickets(store: memory.MemoryStore) -> list[str]:
+    return [ticket.id for line in store.lines.values() for ticket in line]
+
+
+async def entered(keeps: Lending, lent: Lent, entry: Entry) -> Ticket:
+    ticket = (await keeps.enter(lent, entry, soon())).find(entry.id)
+    assert ticket is not None
+    return ticket
+
+
+@pytest.mark.parametrize("lock_delay", [0.0, 0.6])
+def test_lease_that_nobody_renews_ends_at_the_store(lock_delay: float) -> None:
+    """After its TTL, and the lock delay; not before, and it is known here no more."""
+
+    async def scenario() -> None:
+        async with lender(f"unrenewed-{lock_delay}") as (keeps, store):
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, lock_delay, soon())
+            began = time.monotonic()
+            await entered(keeps, lent, Entry("a", "me"))
+            await eventually(lambda: len(keeps) == 0)
+            assert 0.4 < time.monotonic() - began < 0.5 + 0.5
+            await eventually(lambda: tickets(store) == [])
+            assert time.monotonic() - began > 0.4 + lock_delay
+            with pytest.raises(Problem) as caught:
+                keeps.find(EVERYBODY, lease_id)
+            assert caught.value.code is Code.LEASE_GONE
+
+    asyncio.run(scenario())
+
+
+def test_renewals_let_it_live_on() -> None:
+    """Beyond its TTL, and what is told never exceeds what the store can prove."""
+
+    async def scenario() -> None:
+        async with lender("renewed") as (keeps, store):
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, 0.0, soon())
+            await entered(keeps, lent, Entry("a", "me"))
+            for _ in range(8):
+                await asyncio.sleep(0.2)
+                await keeps.renew(keeps.find(EVERYBODY, lease_id), soon())
+                assert 0.3 < keeps.remaining(lent) < lent.lease.remaining() + 0.01
+            assert len(tickets(store)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_same_nonce_is_the_same_lease_and_other_tenants_have_their_own() -> None:
+    """A retry after a lost answer finds it; nobody else does."""
+
+    async def scenario() -> None:
+        async with lender("nonce") as (keeps, store):
+            one_id, one = await keeps.open(BILLING, NONCE, 5.0, 0.0, soon())
+            again_id, again = await keeps.open(BILLING, NONCE, 5.0, 0.0, soon())
+            other_id, other = await keeps.open(SHIPPING, NONCE, 5.0, 0.0, soon())
+            assert (one_id, one) == (again_id, again)
+            assert other is not one
+            assert keeps.find(SHIPPING, other_id) is other
+            assert len(store.leases) == 2
+            await keeps.close(SHIPPING, one_id, soon())  # by its id, which both have: its own and no other
+            assert keeps.find(BILLING, one_id) is one
+
+    asyncio.run(scenario())
+
+
+def test_lease_of_another_replica_is_told_apart_from_one_that_is_gone() -> None:
+    """The one may live there; the other is over."""
+
+    async def scenario() -> None:
+        async with lender("replica") as (keeps, _):
+            lease_id, _ = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            await keeps.close(EVERYBODY, lease_id, soon())
+            for name, code in ((lease_id, Code.LEASE_GONE), (f"elsewhere.{NONCE}", Code.LEASE_ELSEWHERE)):
+                with pytest.raises(Problem) as caught:
+                    keeps.find(EVERYBODY, name)
+                assert caught.value.code is code
+
+    asyncio.run(scenario())
+
+
+def test_entry_that_is_sent_twice_at_once_is_one_ticket() -> None:
+    """The second waits for what the first comes to."""
+
+    async def scenario() -> None:
+        async with lender("twice") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            entry = Entry("a", "me")
+            one, two = await asyncio.gather(keeps.enter(lent, entry, soon()), keeps.enter(lent, entry, soon()))
+            assert one.find(entry.id) == two.find(entry.id)
+            assert tickets(store) == [entry.id]
+
+    asyncio.run(scenario())
+
+
+def test_entry_that_comes_after_its_ticket_has_left_puts_none() -> None:
+    """A request that was held up on its way must not stand in the line for ever."""
+
+    async def scenario() -> None:
+        async with lender("late") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            left, abandoned = Entry("a", "me"), Entry("a", "me")
+            ticket = await entered(keeps, lent, left)
+            assert await keeps.leave(lent, Leave(lent.lease, ticket, soon())) is True
+            keeps.abandon(lent, abandoned)  # before it was ever heard of
+            for entry in (left, abandoned):
+                assert (await keeps.enter(lent, entry, soon())).tickets == ()
+            assert tickets(store) == []
+
+    asyncio.run(scenario())
+
+
+def test_ticket_that_is_given_up_while_it_is_put_goes() -> None:
+    """Its fate first, and then it is withdrawn."""
+
+    async def scenario() -> None:
+        async with lender("given-up") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            entry = Entry("a", "me")
+            putting = asyncio.create_task(keeps.enter(lent, entry, soon()))
+            await asyncio.sleep(0)
+            keeps.abandon(lent, entry)
+            await putting
+            await eventually(lambda: tickets(store) == [])
+            assert lent.tickets == {}
+
+    asyncio.run(scenario())
+
+
+def test_tenant_has_so_many_tickets_and_leases_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 for it; others have theirs."""
+    monkeypatch.setattr(lending, "LEASES_OF_TENANT_MAX", 1)
+
+    async def scenario() -> None:
+        async with lender("limits", holds_max=2) as (keeps, _):
+            _, lent = await keeps.open(BILLING, NONCE, 5.0, 0.0, soon())
+            for resource in ("billing/a", "billing/b"):
+                await entered(keeps, lent, Entry(resource, "me"))
+            with pytest.raises(Problem) as caught:
+                await keeps.enter(lent, Entry("billing/c", "me"), soon())
+            assert caught.value.code is Code.TOO_MANY_HOLDS
+            with pytest.raises(Problem) as caught:
+                await keeps.open(BILLING, NONCE[::-1] + "x", 5.0, 0.0, soon())
+            assert caught.value.code is Code.TOO_MANY_LEASES
+            _, theirs = await keeps.open(SHIPPING, NONCE, 5.0, 0.0, soon())
+            await entered(keeps, theirs, Entry("shipping/a", "me"))
+
+    asyncio.run(scenario())
+
+
+def test_amendments_are_taken_in_their_order() -> None:
+    """One that comes late does nothing; each try of the last one does."""
+    lent = Lent(None, EVERYBODY, 0.0)  # type: ignore[arg-type]  # no lease is asked
+    assert [lent.comes_next("a", order) for order in (1, 1, 3, 2, 3)] == [True, True, True, False, True]
+    assert lent.comes_next("b", 1)
+
+
+def test_wait_is_told_once_and_gives_back_its_watch() -> None:
+    """When its signal is set, by any thread; and not when nobody waits any more."""
+
+    async def scenario() -> None:
+        channel, closed = Channel(), list[int]()
+        for number in (1, 2, 3):
+            signal = Signal()
+            signal.on_close(lambda number=number: closed.append(number))  # type: ignore[misc]  # bound now
+            channel.wait_for(number, signal)
+            if number == 1:
+                await asyncio.to_thread(signal.set)
+            elif number == 2:
+                channel.drop(2)
+                signal.set()
+        assert await channel.news(5.0) == [1]
+        assert await channel.news(0.05) == []
+        assert closed == [1, 2] or closed == [2, 1]
+        channel.close()
+        assert 3 in closed
+
+    asyncio.run(scenario())
+
+
+def test_wait_that_can_not_be_kept_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many, twice the same number, or none to tell: to wake early is always right."""
+    monkeypatch.setattr("holdfast.sidecar.channels.WAITS_OF_STREAM_MAX", 1)
+    assert bounds.WAITS_OF_STREAM_MAX > 1
+
+    async def scenario() -> None:
+        channel = Channel()
+        channel.wait_for(1, Signal())
+        channel.wait_for(2, Signal())
+        assert await channel.news(5.0) == [2]
+        channel.wait_for(1, Signal())
+        assert await channel.news(5.0) == [1]
+
+    asyncio.run(scenario())
+
+
+def test_second_stream_of_a_name_ends_the_first() -> None:
+    """Nobody reads that any more; each tenant's names are its own."""
+
+    async def scenario() -> None:
+        channels = Channels()
+        with channels.opened(BILLING, "s") as first:
+            with channels.opened(BILLING, "s") as second, channels.opened(SHIPPING, "s") as theirs:
+                assert first.over
+                assert channels.find(BILLING, "s") is second
+                assert channels.find(SHIPPING, "s") is theirs
+            with pytest.raises(Problem) as caught:
+                channels.find(BILLING, "s")
+            assert caught.value.code is Code.UNKNOWN_STREAM
+
+    asyncio.run(scenario())
+
+
+def test_seal_opens_for_its_tenant_and_its_replica_alone() -> None:
+    """And only as it was told: every single byte of it counts."""
+    seals, ticket = Seals(), Ticket("billing/a", "0123", "key/of/the/store", 33)
+    seal = seals.seal(BILLING, ticket)
+    opened = seals.open(BILLING, seal)
+    assert (opened.resource, opened.id, opened.key) == (ticket.resource, ticket.id, ticket.key)
+    for tenant, keeper, text in [
+        (SHIPPING, seals, seal),
+        (BILLING, Seals(), seal),
+        (BILLING, seals, ""),
+        (BILLING, seals, "not base64!"),
+        *[(BILLING, seals, seal[:at] + ("A" if seal[at] != "A" else "B") + seal[at + 1 :]) for at in range(len(seal))],
+    ]:
+        try:
+            again = keeper.open(tenant, text)
+        except BrokenSeal:
+            continue
+        assert again == opened, "only the bits that base64 ignores may differ"

@@ -1,0 +1,321 @@
+"""Holds with a lease of their own, on etcd: any replica serves them, and none is lost with the one that took it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import ClientClosed, StoreUnavailable
+from holdfast.backends.etcd.wire import Wire
+from holdfast.sidecar.holdids import OwnId, read, write
+from holdfast.sidecar.keeping import HoldGone, Keeper, KeyReused, NoSuchHold
+from tests.conformance.worlds import EtcdWorld, World
+from tests.faults.ways import KEEP_ALIVE, TXN, count
+from tests.sidecar.keepers import OWN, keeper_of, on, run, until, wanted
+
+ETCD = on(*OWN)
+
+
+@ETCD
+def test_any_replica_renews_and_releases(store: World) -> None:
+    """Nobody has to ask the one that took it."""
+
+    async def test() -> None:
+        async with keeper_of(store) as one, keeper_of(store) as two:
+            first = await one.acquire(wanted(value="v"), wait_seconds=0)
+            assert first is not None
+            kept = await two.renew(first.id)
+            assert (kept.id, kept.token, kept.fence, kept.owner) == (first.id, first.token, first.fence, "me")
+            assert 0.8 * kept.ttl < kept.remaining() < kept.ttl
+            await two.release(first.id)
+            with pytest.raises(HoldGone):
+                await one.renew(first.id)
+            second = await one.acquire(wanted(), wait_seconds=0)
+            assert second is not None
+            async with keeper_of(store) as three:  # which has never heard of it
+                await three.release(second.id)
+                for late in (one.release, two.release, three.renew):
+                    with pytest.raises(HoldGone):
+                        await late(second.id)
+
+    run(test())
+
+
+@ETCD
+def test_renewal_that_is_answered_for_a_revoked_lease_is_none(store: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug 10 (etcd #20590): the lease goes while it is renewed, and the answer says that it lives."""
+
+    def late(wire: Wire, number: int, until: float) -> float:
+        wire.revoke(number, until)
+        return 10.0
+
+    async def test() -> None:
+        async with keeper_of(store) as keeper:
+            kept = await keeper.acquire(wanted(), wait_seconds=0)
+            assert kept is not None
+            monkeypatch.setattr(Wire, "keep_alive", late)
+            with pytest.raises(HoldGone):
+                await keeper.renew(kept.id)
+
+    run(test())
+
+
+@ETCD
+def test_hold_outlives_its_replica(store: World) -> None:
+    """The service is started anew, cleanly or not: its etcd holds go on, and their owners with them."""
+
+    async def test() -> None:
+        async with store.client(ttl=10) as client:
+            keeper = Keeper(client, remembers_seconds=2.0)
+            crashed = await keeper.acquire(wanted("crashed"), wait_seconds=0)
+        async with keeper_of(store) as keeper:
+            stopped = await keeper.acquire(wanted("stopped"), wait_seconds=0)
+        async with keeper_of(store) as keeper:
+            for kept in (crashed, stopped):
+                assert kept is not None
+                assert (await keeper.renew(kept.id)).token == kept.token
+                await keeper.release(kept.id)
+            last = await keeper.acquire(wanted("last"), wait_seconds=0)
+            assert last is not None
+            await keeper.close(release_own=True)
+            assert store.tickets("last") == []
+            with pytest.raises(ClientClosed):
+                await keeper.acquire(wanted(), wait_seconds=0)
+
+    run(test())
+
+
+@ETCD
+def test_id_that_was_made_up_is_of_no_use(store: World) -> None:
+    """All that others can see of a hold (its ticket's id, its token, its lease) is not enough to touch it."""
+
+    async def test() -> None:
+        async with keeper_of(store) as keeper, keeper_of(store) as other:
+            kept = await keeper.acquire(wanted(), wait_seconds=0)
+            assert kept is not None
+            known = read(kept.id)
+            assert isinstance(known, OwnId)
+            forged = write(OwnId("a", known.token, known.lease_id, False, known.hold.ticket_id, ()))
+            for replica in (keeper, other):
+                for touch in (replica.renew, replica.release):
+                    with pytest.raises(HoldGone):
+                        await touch(forged)
+                with pytest.raises(NoSuchHold):
+                    await replica.renew(kept.id[:-3])
+            await other.release(kept.id)
+
+    run(test())
+
+
+@ETCD
+def test_acquire_and_release_are_two_transactions(store: World) -> None:
+    """As in the library: no grant, no revocation and no read per hold, and hardly a keep-alive."""
+    assert isinstance(store, EtcdWorld)
+
+    async def test() -> None:
+        async with store.client(ttl=10) as client:
+            keeper = Keeper(client)
+            for cycle in range(21):
+                if cycle == 1:
+                    before = store.proxy(client).requests
+                kept = await keeper.acquire(wanted(ttl=30.0), wait_seconds=0)
+                assert kept is not None
+                assert kept.remaining() > 0.9 * kept.ttl
+                await keeper.release(kept.id)
+            after = store.proxy(client).requests
+            assert count(after, TXN) - count(before, TXN) == 40
+            others = (after - before).total() - 40 - (count(after, KEEP_ALIVE) - count(before, KEEP_ALIVE))
+            assert others <= 1  # the watch's own look at the server
+            await keeper.close()
+
+    run(test())
+
+
+@ETCD
+def test_what_is_told_counts_from_before_the_proof_was_asked_for(store: World) -> None:
+    """Law 2 for owners behind HTTP: however late the store's answer comes, remaining() is no more than it promised."""
+    assert isinstance(store, EtcdWorld)
+
+    async def test() -> None:
+        async with store.client(ttl=10) as client:
+            keeper = Keeper(client)
+            store.proxy(client).delay(to_client=0.6)
+            kept = await keeper.acquire(wanted(ttl=5.0), wait_seconds=0)
+            assert kept is not None
+            assert kept.remaining() < kept.ttl - 0.6
+            assert (await keeper.renew(kept.id)).remaining() < kept.ttl - 0.6
+            store.proxy(client).heal()
+            await keeper.release(kept.id)
+            await keeper.close()
+
+    run(test())
+
+
+@ETCD
+@pytest.mark.parametrize("fault", ["lose_answer", "lose_request"])
+def test_lost_answers_of_release_free_nobody_else(store: World, fault: str) -> None:
+    """Made good within the call; and where it could not be, said again it is HoldGone, and the successor stands."""
+
+    async def test() -> None:
+        async with store.client(timeout=1.0) as client, keeper_of(store) as other:
+            keeper = Keeper(client, remembers_seconds=2.0)
+            first = await keeper.acquire(wanted(), wait_seconds=0)
+            assert first is not None
+            getattr(store, fault)(client, "leave")
+            await keeper.release(first.id)
+            assert store.tickets("a") == []
+
+            second = await keeper.acquire(wanted(), wait_seconds=0)
+            assert second is not None
+            getattr(store, fault)(client, "leave", times=100)
+            with pytest.raises(StoreUnavailable):
+                await keeper.release(second.id)
+            store.forget(client)
+            if fault == "lose_request":
+                await keeper.release(second.id)
+            successor = await other.acquire(wanted(owner="next"), wait_seconds=10)
+            assert successor is not None
+            for replica in (keeper, other):
+                with pytest.raises(HoldGone):
+                    await replica.release(second.id)
+            assert (await keeper.renew(successor.id)).token == successor.token
+            await other.release(successor.id)
+            await keeper.close()
+
+    run(test())
+
+
+@ETCD
+def test_key_finds_the_hold_at_another_replica(store: World) -> None:
+    """The answer was lost, or its replica died: the retry gets the very hold, and no second one."""
+
+    async def test() -> None:
+        async with keeper_of(store, remembers_seconds=4.0) as one, keeper_of(store, remembers_seconds=4.0) as two:
+            wish = wanted(idempotency="6d0c9e53", ttl=8.0)
+            first = await one.acquire(wish, wait_seconds=0)
+            again = await two.acquire(wish, wait_seconds=0)
+            assert first is not None
+            assert again is not None
+            assert (again.token, again.fence, again.owner) == (first.token, first.fence, first.owner)
+            assert len(store.tickets("a")) == 1
+            with pytest.raises(KeyReused):
+                await two.acquire(wanted("b", idempotency="6d0c9e53", ttl=8.0), wait_seconds=0)
+            await one.release(again.id)
+            for replica in (one, two):
+                with pytest.raises(HoldGone):
+                    await replica.acquire(wish, wait_seconds=0)
+            with pytest.raises(HoldGone):
+                await two.renew(first.id)
+            assert store.tickets("a") == []
+
+    run(test())
+
+
+@ETCD
+def test_key_finds_the_hold_whose_grant_was_never_answered(store: World) -> None:
+    """The ticket was put, and its replica heard nothing of it before its caller had gone elsewhere."""
+
+    async def test() -> None:
+        async with store.client(timeout=1.0) as client, keeper_of(store, remembers_seconds=4.0) as other:
+            keeper = Keeper(client, remembers_seconds=4.0)
+            wish = wanted(idempotency="key-of-one-try", ttl=8.0)
+            store.lose_answer(client, "enter", times=100)
+            lost = asyncio.create_task(keeper.acquire(wish, wait_seconds=0))
+            await until(lambda: len(store.tickets("a")) == 1)
+            kept = await other.acquire(wish, wait_seconds=5)
+            assert kept is not None
+            with pytest.raises(StoreUnavailable):
+                await lost
+            store.forget(client)
+            await until(lambda: keeper.statistics()["leases"]["chores"] == 0)  # type: ignore[index]  # it is a dict
+            assert (await other.renew(kept.id)).token == kept.token, "what was taken over was withdrawn"
+            assert len(store.tickets("a")) == 1
+            await other.release(kept.id)
+            await keeper.close()
+
+    run(test())
+
+
+@ETCD
+def test_retry_at_another_replica_keeps_the_place_in_the_line(store: World) -> None:
+    """The first caller has hung up, or is about to: its ticket is the second one's, and is withdrawn by nobody else."""
+
+    async def test() -> None:
+        async with keeper_of(store, remembers_seconds=4.0) as one, keeper_of(store, remembers_seconds=4.0) as two:
+            holder = await one.acquire(wanted(owner="holder"), wait_seconds=0)
+            assert holder is not None
+            wish = wanted(idempotency="0a1b2c3d")
+            first = asyncio.create_task(one.acquire(wish, wait_seconds=60))
+            await until(lambda: len(store.tickets("a")) == 2)
+            second = asyncio.create_task(two.acquire(wish, wait_seconds=60))
+            # One more behind it, which must not overtake. By then the second one has taken the ticket over.
+            await until(lambda: len(two._own._entrusting._parts.rounds) == 1)  # type: ignore[union-attr]
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            behind = asyncio.create_task(one.acquire(wanted(owner="behind"), wait_seconds=60))
+            await until(lambda: len(store.tickets("a")) == 3)
+            await one.release(holder.id)
+            kept = await second
+            assert kept is not None
+            assert not behind.done()
+            await two.release(kept.id)
+            last = await behind
+            assert last is not None
+            assert holder.token < kept.token < last.token
+            await one.release(last.id)
+
+    run(test())
+
+
+@ETCD
+@pytest.mark.parametrize("key", [None, "k"])
+def test_caller_that_hangs_up_at_any_moment_leaves_nothing(store: World, key: str | None) -> None:
+    """A little later each time, up to the very moment in which its turn has come: no ticket stays, and no lease."""
+
+    async def test() -> None:
+        async with keeper_of(store, remembers_seconds=2.0) as keeper:
+            told = 0
+            for tenths in range(40):
+                wish = wanted(idempotency=None if key is None else f"{key}{tenths}")
+                one = asyncio.create_task(keeper.acquire(wish, wait_seconds=60))
+                await asyncio.sleep(tenths / 10_000)
+                if one.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await one
+                else:
+                    kept = one.result()
+                    assert kept is not None
+                    await keeper.release(kept.id)
+                    told += 1
+                await until(lambda: store.tickets("a") == [])
+            assert told < 40
+
+    run(test())
+
+
+@ETCD
+def test_burst_of_callers_is_let_in_bit_by_bit(store: World) -> None:
+    """More than the store can answer within the time of a request: nobody fails, and nobody waits on a thread."""
+    assert isinstance(store, EtcdWorld)
+
+    async def test() -> None:
+        async with store.client(timeout=2.0) as client:
+            keeper = Keeper(client)
+            holder = await keeper.acquire(wanted(ttl=60.0), wait_seconds=0)
+            assert holder is not None
+            store.proxy(client).delay(to_server=0.15)  # 120 tickets on 4 workers: 9 s
+            waits = [asyncio.create_task(keeper.acquire(wanted(ttl=30.0), wait_seconds=60)) for _ in range(120)]
+            statistics: Any = keeper.statistics
+            await until(lambda: statistics()["leases"]["waiting"] == 120, 60.0)
+            assert not any(wait.done() for wait in waits)
+            store.proxy(client).heal()
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            await until(lambda: len(store.tickets("a")) == 1, 30.0)
+            await keeper.close(release_own=True)
+
+    run(test())

@@ -1,0 +1,338 @@
+"""Holds that share the service's lease, in virtual time: their own TTLs are timers, and belief ends first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import ClientClosed, InvalidOption
+from holdfast.sidecar.keeping import HeldElsewhere, HoldGone, Keeper, KeyReused, NoSuchHold
+from tests.sidecar.keepers import until, wanted
+from tests.unit.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@asynccontextmanager
+async def keeper_of(world: World, **options: Any) -> AsyncIterator[Keeper]:
+    async with world.aclient(ttl=30) as client:
+        keeper = Keeper(client, **options)
+        yield keeper
+        await keeper.close()
+
+
+def test_hold_ends_with_its_own_ttl_though_the_service_lives(world: World) -> None:
+    """A dead app behind a living service loses its lock: belief at its TTL, and then the ticket."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            kept = await keeper.acquire(wanted(ttl=4.0), wait_seconds=0)
+            assert kept is not None
+            assert kept.ttl == 4.0
+            assert kept.remaining() == 4.0
+            (hold,) = keeper._timed._holds.values()
+            world.clock.advance(3.9)
+            assert world.tickets == 1
+            world.clock.advance(0.2)
+            assert kept.remaining() == 0.0
+            await until(lambda: world.tickets == 0)
+            assert [e.reason for e in world.heard("lost")] == ["its owner did not renew it within its time to live"]
+            for late in (keeper.renew, keeper.release):
+                with pytest.raises(HoldGone):
+                    await late(kept.id)
+            assert hold.extend() is False, "a renewal that was under way brought it back"
+
+    asyncio.run(test())
+
+
+def test_renewals_move_the_end_and_nothing_else_does(world: World) -> None:
+    """Renewed at half its TTL a hold lives on; `Kept.remaining()` of before goes on counting down."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            first = await keeper.acquire(wanted(ttl=4.0), wait_seconds=0)
+            assert first is not None
+            for _ in range(10):
+                world.clock.advance(2.0)
+                kept = await keeper.renew(first.id)
+                assert (kept.id, kept.token, kept.fence) == (first.id, first.token, first.fence)
+                assert kept.remaining() == 4.0
+            assert first.remaining() == 0.0
+            assert world.tickets == 1
+            await keeper.release(first.id)
+            assert world.tickets == 0
+
+    asyncio.run(test())
+
+
+def test_what_is_told_is_never_more_than_what_is_proven_of_the_shared_lease(world: World) -> None:
+    """An owner's TTL above the service's is granted as the service's, and remaining() is the least of both."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            kept = await keeper.acquire(wanted(ttl=300.0), wait_seconds=0)
+            assert kept is not None
+            assert kept.ttl == 30.0
+            assert kept.remaining() < 30.0
+            world.clock.advance(9.0)  # the service renews at a third: not yet
+            assert (await keeper.renew(kept.id)).remaining() < 21.0
+
+    asyncio.run(test())
+
+
+def test_shared_lease_that_is_lost_ends_its_holds(world: World) -> None:
+    """What the service can't prove any longer nobody holds."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            kept = await keeper.acquire(wanted(ttl=30.0), wait_seconds=0)
+            assert kept is not None
+            world.store.expire(world.store.leases[0])
+            world.clock.advance(11.0)
+            with pytest.raises(HoldGone):
+                await keeper.renew(kept.id)
+            assert keeper.statistics()["timed_holds"] == 0
+            again = await keeper.acquire(wanted(), wait_seconds=0)
+            assert again is not None
+            assert again.token > kept.token
+
+    asyncio.run(test())
+
+
+def test_second_release_says_that_the_first_was_done(world: World) -> None:
+    """After a lost answer of release, HoldGone means what the owner wanted; a successor is not touched."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            first = await keeper.acquire(wanted(), wait_seconds=0)
+            assert first is not None
+            await keeper.release(first.id)
+            second = await keeper.acquire(wanted(owner="other"), wait_seconds=0)
+            assert second is not None
+            assert second.token > first.token
+            with pytest.raises(HoldGone):
+                await keeper.release(first.id)
+            assert (await keeper.renew(second.id)).owner == "other"
+
+    asyncio.run(test())
+
+
+def test_another_replica_says_where_the_hold_is(world: World) -> None:
+    """It belongs to the replica whose timer it lives by; where that was started anew, it is gone."""
+
+    async def test() -> None:
+        async with keeper_of(world, address="http://one") as one, keeper_of(world, address="http://two") as two:
+            kept = await one.acquire(wanted(), wait_seconds=0)
+            assert kept is not None
+            for elsewhere in (two.renew, two.release):
+                with pytest.raises(HeldElsewhere) as refused:
+                    await elsewhere(kept.id)
+                assert refused.value.address == "http://one"
+            async with keeper_of(world, address="http://one") as restarted:
+                with pytest.raises(HoldGone):
+                    await restarted.renew(kept.id)
+            assert (await one.renew(kept.id)).token == kept.token
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("text", ["", "t", "x" * 30, "tW10", "tWzEsMiwzXQ", "t\u00fc", "t" + "A" * 10_000, "tbnVsbA"])
+def test_text_that_is_no_id_is_told_so(world: World, text: str) -> None:
+    """Nothing is asked of the store for it."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            with pytest.raises(NoSuchHold):
+                await keeper.renew(text)
+
+    asyncio.run(test())
+
+
+def test_id_is_safe_in_a_url_and_not_shown(world: World) -> None:
+    """It is a capability: neither repr() nor logs have it."""
+
+    async def test() -> None:
+        async with keeper_of(world, address="https://répliqué:8443") as keeper:
+            kept = await keeper.acquire(wanted(), wait_seconds=0)
+            assert kept is not None
+            assert kept.id.replace("-", "").replace("_", "").isalnum()
+            assert kept.id not in repr(kept)
+
+    asyncio.run(test())
+
+
+def test_closing_ends_waits_and_releases(world: World) -> None:
+    """Drain: nothing new, waits end with ClientClosed, and the tickets go at once."""
+
+    async def test() -> None:
+        async with world.aclient(ttl=30) as client:
+            keeper = Keeper(client)
+            kept = await keeper.acquire(wanted(), wait_seconds=0)
+            assert kept is not None
+            waits = [asyncio.create_task(keeper.acquire(wanted(), wait_seconds=60)) for _ in range(3)]
+            keyed = asyncio.create_task(keeper.acquire(wanted(idempotency="k"), wait_seconds=60))
+            await until(lambda: world.tickets == 5)
+            await keeper.close()
+            for wait in (*waits, keyed):
+                with pytest.raises(ClientClosed):
+                    await wait
+            with pytest.raises(ClientClosed):
+                await keeper.acquire(wanted(), wait_seconds=0)
+            await until(lambda: world.tickets == 0)
+            assert keeper.statistics()["waiting"] == 0
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ttl": 0},
+        {"weight": 2},
+        {"slots": 0},
+        {"slots": 2, "weight": 3},
+        {"slots": 2, "shared": True},
+        {"resource": ""},
+        {"owner": "a\nb"},
+        {"value": "x" * 100_000},
+    ],
+)
+def test_wrong_wish_is_refused_before_anything_is_sent(world: World, wrong: dict[str, Any]) -> None:
+    """One clear sentence, and no request."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            with pytest.raises(ValueError):
+                await keeper.acquire(wanted(**wrong), wait_seconds=0)
+            with pytest.raises(InvalidOption):
+                await keeper.acquire(wanted(), wait_seconds=-1)
+            assert world.store.requests.total() == 0
+
+    asyncio.run(test())
+
+
+def test_same_key_and_wish_finds_the_hold(world: World) -> None:
+    """A retry after a lost answer gets that very hold, renewed; another wish under the key is an error."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            first = await keeper.acquire(wanted(ttl=5.0, idempotency="k"), wait_seconds=0)
+            assert first is not None
+            world.clock.advance(3.0)
+            again = await keeper.acquire(wanted(ttl=5.0, idempotency="k"), wait_seconds=0)
+            assert again is not None
+            assert (again.id, again.token) == (first.id, first.token)
+            assert again.remaining() == 5.0
+            assert world.tickets == 1
+            with pytest.raises(KeyReused):
+                await keeper.acquire(wanted(ttl=6.0, idempotency="k"), wait_seconds=0)
+            await keeper.release(first.id)
+            with pytest.raises(HoldGone):  # the key is spent
+                await keeper.acquire(wanted(ttl=5.0, idempotency="k"), wait_seconds=0)
+            assert world.tickets == 0
+
+    asyncio.run(test())
+
+
+def test_key_is_forgotten_after_its_time(world: World) -> None:
+    """The memory is bounded: then the key stands for a new wish."""
+
+    async def test() -> None:
+        async with keeper_of(world, remembers_seconds=60.0) as keeper:
+            first = await keeper.acquire(wanted(ttl=5.0, idempotency="k"), wait_seconds=0)
+            assert first is not None
+            world.clock.advance(61.0)
+            await until(lambda: world.tickets == 0)
+            second = await keeper.acquire(wanted("b", idempotency="k"), wait_seconds=0)
+            assert second is not None
+            assert keeper.statistics()["idempotency_keys"] == 1
+
+    asyncio.run(test())
+
+
+def test_key_without_a_grant_is_free_again(world: World) -> None:
+    """`acquired: false` is no hold: the next try with the key is a new one."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            first = await keeper.acquire(wanted(), wait_seconds=0)
+            assert first is not None
+            assert await keeper.acquire(wanted(idempotency="k"), wait_seconds=0) is None
+            await keeper.release(first.id)
+            assert await keeper.acquire(wanted(idempotency="k"), wait_seconds=0) is not None
+
+    asyncio.run(test())
+
+
+def test_retry_joins_the_wait_of_the_first_try_and_keeps_its_place(world: World) -> None:
+    """Two requests of one key are one ticket; the first caller hangs up, the second gets the hold."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            holder = await keeper.acquire(wanted(), wait_seconds=0)
+            assert holder is not None
+            first = asyncio.create_task(keeper.acquire(wanted(idempotency="k"), wait_seconds=60))
+            await until(lambda: world.tickets == 2)
+            second = asyncio.create_task(keeper.acquire(wanted(idempotency="k"), wait_seconds=60))
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            assert world.tickets == 2
+            await keeper.release(holder.id)
+            kept = await second
+            assert kept is not None
+            assert kept.token > holder.token
+
+    asyncio.run(test())
+
+
+def test_last_caller_of_a_key_hangs_up_and_nothing_is_left(world: World) -> None:
+    """As without a key: the wait ends, and the key is free."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            holder = await keeper.acquire(wanted(), wait_seconds=0)
+            assert holder is not None
+            tries = [asyncio.create_task(keeper.acquire(wanted(idempotency="k"), wait_seconds=60)) for _ in range(3)]
+            await until(lambda: world.tickets == 2)
+            for one in tries:
+                one.cancel()
+            await asyncio.gather(*tries, return_exceptions=True)
+            await until(lambda: world.tickets == 1)
+            assert keeper.statistics()["idempotency_keys"] == 0
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_caller_that_hangs_up_at_any_step_leaves_nothing(world: World, key: str | None) -> None:
+    """Cancelled after each number of turns of the loop, with its turn come or not: no ticket stays, whatever it met."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            for steps in range(40):
+                one = asyncio.create_task(keeper.acquire(wanted(idempotency=key), wait_seconds=60))
+                for _ in range(steps):
+                    await asyncio.sleep(0.0005)
+                if one.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await one
+                else:
+                    kept = one.result()
+                    assert kept is not None
+                    await keeper.release(kept.id)
+                    break
+                await until(lambda: world.tickets == 0)
+                assert keeper.statistics()["timed_holds"] == 0
+            else:
+                pytest.fail("it never came to its end")
+
+    asyncio.run(test())

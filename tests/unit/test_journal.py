@@ -1,0 +1,120 @@
+"""The journal on the memory store: bounded, and never in anybody's way."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Ending, InvalidOption
+from holdfast.backends import memory
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.limits import JOURNAL_WAITING_MAX
+from tests.conformance.worlds import eventually
+
+
+def journal_of(client: holdfast.Client) -> Any:
+    return client.statistics()["journal"]
+
+
+def faults_of(client: holdfast.Client) -> Any:
+    backend: Any = client._house._backend
+    return backend.faults
+
+
+def test_waiting_entries_are_bounded_and_the_dropped_counted() -> None:
+    """A store that takes no notes costs bounded room; what found none is counted, and the holds go on."""
+    with holdfast.connect("memory://journal-bounded", journal=True) as client:
+        faults_of(client).lose_request("write", times=10**6)
+        for number in range(JOURNAL_WAITING_MAX + 10):
+            client.lock(f"a{number}").acquire().release()
+        told = journal_of(client)
+        assert (told["waiting"], told["written"]) == (JOURNAL_WAITING_MAX, 0)
+        assert told["dropped"] >= 10
+        faults_of(client).forget()
+        assert eventually(lambda: journal_of(client)["waiting"] == 0, 30.0)
+
+
+def test_end_that_comes_while_the_start_is_written_is_written_after_it() -> None:
+    """The last word about a hold is its end."""
+    with holdfast.connect("memory://journal-order", journal=True) as client:
+        hold = client.lock("a").acquire()
+        backend: Any = client._house._backend
+        carry = backend.faults.carry
+        released: list[bool] = []
+
+        def carry_slowly(operation: str, request: Any) -> Any:
+            if operation == "write" and not released:
+                released.append(True)
+                hold.release()
+            return carry(operation, request)
+
+        backend.faults.carry = carry_slowly
+        assert eventually(lambda: [e.ended for e in client.operator().history("a")] == [Ending.RELEASED])
+
+
+def test_interrupted_writing_is_tried_again() -> None:
+    """A request that got lost is not the end of the journal."""
+    with holdfast.connect("memory://journal-again", journal=True, timeout=0.1) as client:
+        faults_of(client).lose_request("write", times=5)
+        client.lock("a").acquire().release()
+        assert eventually(lambda: len(client.operator().history("a")) == 1)
+
+
+def test_closing_writes_what_is_left_and_does_not_wait_for_ever() -> None:
+    """The holds that end with the client are written down, if the store takes them."""
+    store = memory.store("journal-close", SYSTEM_CLOCK)
+    client = holdfast.connect("memory://journal-close/ns", journal=True)
+    client.lock("a").acquire()
+    client.close()
+    (note,) = store.notes.values()
+    assert '"ended":"closed"' in note.text
+    client = holdfast.connect("memory://journal-close/other", journal=True)
+    client.lock("a").acquire()
+    faults_of(client).lose_request("write", times=10**6)
+    started = SYSTEM_CLOCK.now()
+    client.close()
+    assert SYSTEM_CLOCK.now() - started < 10.0
+    assert len(store.notes) == 1
+
+
+def test_child_writes_nothing_of_its_parents_holds() -> None:
+    """Law 14, for the journal."""
+    with holdfast.connect("memory://journal-fork", journal=True) as client:
+        hold = client.lock("a").acquire()
+        journal: Any = client._house._journal
+        child = os.fork()
+        if child == 0:
+            before = dict(journal._waiting)
+            hold._finish(holdfast.HoldState.RELEASED, "")
+            journal.close(SYSTEM_CLOCK.now() + 1.0)
+            os._exit(0 if dict(journal._waiting) == before else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert hold.release() is True
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "on"), [("?journal=1", {}, True), ("", {"journal": True}, True), ("", {}, False)]
+)
+def test_journal_is_an_option_of_the_url_and_of_connect(url: str, options: dict[str, Any], on: bool) -> None:
+    """Off unless asked for."""
+    with holdfast.connect(f"memory://journal-options{url}", **options) as client:
+        assert ("journal" in client.statistics()) is on
+
+
+def test_journal_that_is_neither_on_nor_off_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="journal must be true or false"):
+        holdfast.connect("memory://x?journal=perhaps")
+
+
+def test_backend_without_anything_for_operators_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend of somebody else's may be without; its clients work, its operators hear why they don't."""
+    monkeypatch.delattr(memory.MemoryBackend, "open")
+    monkeypatch.setattr(memory.MemoryBackend, "open", lambda self, ttl, lock_delay: object(), raising=False)
+    client = holdfast.connect("memory://bare")
+    with pytest.raises(holdfast.StoreRefused, match="nothing for operators"):
+        client.operator().line("a")
+    client._house._own_lease = None
+    client.close()
