@@ -44,6 +44,8 @@ from holdfast.testing.torture.nemeses.removals import session_password
 from holdfast.testing.torture.parts import Ground, Need, Worker
 
 SECONDS = 0.4
+WRITES_SECONDS = 4.0
+"""Of a fault that only a write shows: a traced server takes its time until the next one comes."""
 CLIENTS = 2
 BACKENDS: tuple[Kind, ...] = ("etcd", "zookeeper")
 SHARED: frozenset[Need] = frozenset({"proxies", "tmpfs", "quota"})  # auth makes every etcdctl slow: a ground of its own
@@ -183,19 +185,23 @@ def looking(look: Callable[[], object]) -> Iterator[list[object]]:
 
 @contextmanager
 def traffic(ground: Ground) -> Iterator[None]:
-    """A client that takes and gives back locks through the first place's proxies, whatever happens to them."""
-    ended = threading.Event()
+    """A client that takes and gives back locks through the first place's proxies, whatever happens to them; it has
+    begun to when this yields.
+    """
+    begun, ended = threading.Event(), threading.Event()
 
     def use() -> None:
         with holdfast.connect(ground.url("client-0"), ttl=5, timeout=1) as client:
             while not ended.is_set():
                 with contextlib.suppress(holdfast.HoldfastError):
                     with client.lock("traffic").acquire(timeout=1):
+                        begun.set()
                         ended.wait(0.05)
 
     thread = threading.Thread(target=use, name="traffic")
     thread.start()
     try:
+        assert begun.wait(WAIT_SECONDS), "nobody got a lock before anything was broken"
         yield
     finally:
         ended.set()
@@ -253,11 +259,18 @@ def traced(ground: Ground) -> bool:
     return any(status(pid, "TracerPid") != "0" for pid in pids(ground))
 
 
-def strike(name: str, ground: Ground, crew: SleepingCrew, look: Callable[[], object] = lambda: None) -> Struck:
+def strike(
+    name: str,
+    ground: Ground,
+    crew: SleepingCrew,
+    look: Callable[[], object] = lambda: None,
+    *,
+    seconds: float = SECONDS,
+) -> Struck:
     """Let one nemesis strike, and see to it that nothing is broken afterwards."""
     diary = ListedDiary()
     with looking(look) as seen:
-        NEMESES[name]().strike(ground, crew, diary, Random(f"{name}/{ground.cluster.kind}"), SECONDS)
+        NEMESES[name]().strike(ground, crew, diary, Random(f"{name}/{ground.cluster.kind}"), seconds)
     assert_whole(ground, crew, diary)
     return Struck(diary, seen)
 
@@ -502,7 +515,7 @@ if "strace" in possible("etcd"):
         """etcd may be dead before anybody sees it traced: its log is the witness."""
         ground, before, said = grounds[backend], pids(grounds[backend]), logs(grounds[backend])
         with traffic(ground):
-            strike(name, ground, crew)
+            strike(name, ground, crew, seconds=WRITES_SECONDS)
         complaint = "input/output error" if name == "failing-disk" else "no space left on device"
         news = [text.removeprefix(old) for old, text in zip(said, logs(ground), strict=True)]
         assert [complaint in text for text in news].count(True) == 1

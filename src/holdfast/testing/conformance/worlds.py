@@ -85,7 +85,10 @@ class World:
         raise NotImplementedError
 
     def tickets(self, name: str) -> list[str]:
-        """What the store itself says stands in the line, in its order: strings that have the tickets' ids in them."""
+        """What the store itself says stands in the line, in its order.
+
+        Where these strings do not have the tickets' ids in them, `remove` is to be defined too.
+        """
         raise NotImplementedError
 
     def left(self) -> list[str]:
