@@ -184,6 +184,7 @@ async def amend(service: Service, call: Call) -> Answer:
 
 async def leave(service: Service, call: Call) -> Answer:
     """Take a ticket out."""
+    left = over = False
     try:
         lent = _lent(service, call)
         ticket = _standing(lent, call)
@@ -191,8 +192,8 @@ async def leave(service: Service, call: Call) -> Answer:
     except Problem as problem:
         if problem.code is not Code.LEASE_GONE or await _stands(service, call):
             raise
-        left = False
-    return answered({"left": left})
+        over = True
+    return answered({"left": left, "leaseOver": over})
 
 
 async def _stands(service: Service, call: Call) -> bool:
@@ -434,14 +435,14 @@ ROUTES: Final = (
         leave,
         summary="Take a ticket out",
         about=(
-            "That very one. `left` is false where it was gone: after a lost answer that was your own first try. "
-            "`lease-gone`: it stands, until the store ends its lease."
+            "That very one. `left` is false where it was gone: after a lost answer that was your own first try, but "
+            "for `leaseOver`: then it went with its lease. `lease-gone`: it stands, until the store ends its lease."
         ),
         fields=(*_TICKET, _RESOURCE),
         body={**_TICKET_BODY, "resource": "nightly-report"},
         answer="TicketLeft",
         answer_about="It is not there any more.",
-        example={"left": True},
+        example={"left": True, "leaseOver": False},
     ),
     _verb(
         "read",

@@ -174,7 +174,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "TicketLines": _object("A page.", lines=_list("TicketLine"), after=_MAYBE_TEXT),
     "TicketAbandoned": _object("It will go.", abandoned={"const": True}),
     "TicketStands": _object("Whether it does.", stands=_FLAG),
-    "TicketLeft": _object("It is gone.", left=_FLAG),
+    "TicketLeft": _object("It is gone.", left=_FLAG, leaseOver=_FLAG),
     "TicketRemoved": _object("It is gone.", removed=_FLAG),
     "TicketTouched": _object("As it stands.", ticket=_maybe("LeaseTicket")),
     "GuardedRecord": _object(

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 import holdfast
@@ -118,7 +119,7 @@ def test_what_is_another_tenant_s_can_t_be_used_though_it_is_known(guarded_servi
                     )
                     answer = user.request("POST", f"{lease._path}/{verb}", json=body)  # type: ignore[attr-defined]
                     assert (answer.status_code, verb) == (200 if verb in ("close", "leave") else 410, verb)
-                    assert verb != "leave" or answer.json() == {"left": False}
+                    assert verb != "leave" or answer.json() == {"left": False, "leaseOver": True}
             assert mine.renew() > 10.0, "closed by somebody who has no such lease"
             line = lease.survey(name, soon())
             signal = stranger.wait_change(line, line.tickets, amendments=True)
@@ -217,7 +218,22 @@ def test_release_does_not_call_gone_what_still_stands(
             with pytest.raises(holdfast.StoreUnavailable, match="stands until"):
                 hold._lease.leave(hold._ticket, soon(1.0))
             eventually(lambda: not client.operator().line(name).tickets)
-            assert hold._lease.leave(hold._ticket, soon()) is False
+            with pytest.raises(holdfast.LeaseLost):
+                hold._lease.leave(hold._ticket, soon())
+
+
+def test_release_does_not_take_the_end_of_its_lease_for_its_own_work(open_service: Service, name: str) -> None:
+    """Its first try never came there; before the second the lease ended, and the ticket with it."""
+    endpoint = open_service.url.removeprefix("http://").rstrip("/")
+    with FaultProxy(endpoint, "etcd") as proxy, holdfast.connect(f"http://{proxy.endpoint}", ttl=20) as thin:
+        hold = thin.lock(name).acquire(timeout=20)
+        path = hold._lease._path  # type: ignore[attr-defined]
+        assert httpx.post(f"{open_service.url.rstrip('/')}{path}/close", json={}).status_code == 200
+        lost = proxy.lose_request(lambda _, path, __: path.endswith("/leave"))
+        with pytest.raises(holdfast.LeaseLost):
+            hold._lease.leave(hold._ticket, soon())
+        assert lost.is_set()
+        assert hold.release() is False
 
 
 def test_second_endpoint_serves_when_the_first_is_not_there(open_service: Service, name: str) -> None:

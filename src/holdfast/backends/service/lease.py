@@ -131,13 +131,16 @@ class ServiceLease:
             raise self._over()
         body = {**_named(ticket), "resource": self._calls.inside(ticket.resource)}
         try:
-            return bool(self._calls.ask_once(f"{self._path}/leave", body, until)["left"])
+            told = self._calls.ask_once(f"{self._path}/leave", body, until)
         except LeaseIsOver as error:
             self._belief.end(LeaseState.LOST, EXPIRED)
             raise StoreUnavailable(
                 f"the lease of the ticket in the line of {ticket.resource!r} is over, and the ticket stands until the "
                 "store has ended that, too"
             ) from error
+        if told["leaseOver"]:
+            raise self._gone()  # and the ticket with it: no try of ours is known to have removed it
+        return bool(told["left"])
 
     def abandon(self, entry: Entry) -> None:
         self._reaper.own(entry)
