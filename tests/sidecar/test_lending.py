@@ -12,7 +12,8 @@ import pytest
 import holdfast.aio
 from holdfast.backends import memory
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.lease import Entry, Ticket
+from holdfast.errors import StoreRefused, StoreUnavailable
+from holdfast.lease import Entry, Line, Ticket
 from holdfast.sidecar import bounds, lending
 from holdfast.sidecar.channels import Channel, Channels
 from holdfast.sidecar.lending import Lending, Lent
@@ -171,6 +172,54 @@ def test_ticket_that_is_given_up_while_it_is_put_goes() -> None:
             await putting
             await eventually(lambda: tickets(store) == [])
             assert lent.tickets == {}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [StoreRefused("out of order"), ValueError("a bug"), StoreUnavailable("no answer")])
+def test_ticket_of_an_entry_that_failed_goes_when_it_is_given_up(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may stand at the store, whatever was told of it: nobody asks for it a second time, and its end is passed on."""
+
+    async def scenario() -> None:
+        async with lender(f"failed-{type(error).__name__}") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 60.0, 0.0, soon())
+            put = lent.lease.enter
+
+            def put_and_fail(entry: Entry, until: float) -> Line:
+                put(entry, until)
+                raise error
+
+            monkeypatch.setattr(lent.lease, "enter", put_and_fail)
+            entry = Entry("a", "me")
+            for _ in range(2):
+                with pytest.raises(type(error)):
+                    await keeps.enter(lent, entry, soon())
+            assert tickets(store) == [entry.id]
+            keeps.abandon(lent, entry)
+            await eventually(lambda: tickets(store) == [])
+
+    asyncio.run(scenario())
+
+
+def test_entry_that_never_reached_the_store_may_be_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was no place in the gate: nothing was sent, and the next try is a first one."""
+
+    async def scenario() -> None:
+        async with lender("gate") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            entry = Entry("a", "me")
+
+            async def no_place(*_: object) -> Line:
+                raise StoreUnavailable("others wait")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(keeps._gate, "run", no_place)
+                with pytest.raises(StoreUnavailable):
+                    await keeps.enter(lent, entry, soon())
+            await entered(keeps, lent, entry)
+            assert tickets(store) == [entry.id]
 
     asyncio.run(scenario())
 

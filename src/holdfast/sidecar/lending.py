@@ -19,7 +19,7 @@ from collections import Counter, OrderedDict
 from typing import Any, Final, TypeVar
 
 from holdfast.aiodriver import arun
-from holdfast.errors import HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
+from holdfast.errors import HoldfastError, LeaseLost, StoreRefused
 from holdfast.house import House
 from holdfast.lease import Entry, Lease, LeaseState, Line, Ticket
 from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX
@@ -45,6 +45,8 @@ class Lent:
         self.over = False
         self.tickets: dict[str, Ticket] = {}
         self.entering: dict[str, asyncio.Task[Line]] = {}
+        self.asked: set[str] = set()
+        """Tickets that the store was asked to put: they may stand there, whatever was told of them."""
         self._amended: dict[str, int] = {}
         self._left: OrderedDict[str, None] = OrderedDict()
 
@@ -58,6 +60,8 @@ class Lent:
     def leave_behind(self, ticket_id: str) -> None:
         """That ticket is gone: a request for it that comes late must not put another."""
         self.tickets.pop(ticket_id, None)
+        self.entering.pop(ticket_id, None)
+        self.asked.discard(ticket_id)
         self._amended.pop(ticket_id, None)
         self._left[ticket_id] = None
         if len(self._left) > LEFT_KNOWN_MAX:
@@ -147,7 +151,7 @@ class Lending:
             self._check_number(lent.tenant)
             task = asyncio.create_task(self._entered(lent, entry, until))
             lent.entering[entry.id] = task
-            task.add_done_callback(lambda done: _enough(lent, entry.id, done))
+            task.add_done_callback(lambda done: _settle(lent, entry.id, done))
         return await asyncio.shield(task)
 
     async def leave(self, lent: Lent, step: Leave) -> bool:
@@ -162,8 +166,7 @@ class Lending:
         if task is not None and not task.done():  # its fate first
             task.add_done_callback(lambda _: self.abandon(lent, entry))
             return
-        put_here = entry.id in lent.tickets or entry.id in lent.entering
-        lent.entering.pop(entry.id, None)
+        put_here = entry.id in lent.asked
         lent.leave_behind(entry.id)
         if put_here:  # else its request has not come yet, if ever it was sent, or it is somebody else's
             lent.lease.abandon(entry)
@@ -188,6 +191,7 @@ class Lending:
 
     async def _entered(self, lent: Lent, entry: Entry, until: float) -> Line:
         def steps(_: float) -> Steps[Line]:
+            lent.asked.add(entry.id)
             line: Line = yield Enter(lent.lease, entry, until)
             return line
 
@@ -257,11 +261,12 @@ def renamed(entry: Entry, resource: str) -> Entry:
     return dataclasses.replace(entry, resource=resource)
 
 
-def _enough(lent: Lent, ticket_id: str, done: asyncio.Task[Line]) -> None:
-    """It has been put, or was refused: then it may be asked for again. What nobody knows stays as it is."""
-    if not done.cancelled() and isinstance(done.exception(), StoreUnavailable):
-        return
-    lent.entering.pop(ticket_id, None)
+def _settle(lent: Lent, ticket_id: str, done: asyncio.Task[Line]) -> None:
+    """It stands, or the store was never asked: then it may be asked for again. What nobody knows stays as it is."""
+    if not done.cancelled():
+        done.exception()  # whoever asked has heard of it, or has hung up
+    if ticket_id in lent.tickets or ticket_id not in lent.asked:
+        lent.entering.pop(ticket_id, None)
 
 
 def _one(step: Step) -> Steps[Any]:
