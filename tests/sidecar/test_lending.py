@@ -180,7 +180,7 @@ def test_ticket_that_is_given_up_while_it_is_put_goes() -> None:
 def test_ticket_of_an_entry_that_failed_goes_when_it_is_given_up(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may stand at the store, whatever was told of it: nobody asks for it a second time, and its end is passed on."""
+    """It may stand at the store, whatever was told of it: nobody asks for it again, and its end is passed on."""
 
     async def scenario() -> None:
         async with lender(f"failed-{type(error).__name__}") as (keeps, store):

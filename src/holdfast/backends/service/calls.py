@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import (
     AuthenticationFailed,
-    Happened,
     InvalidOption,
     PermissionDenied,
     StoreRefused,
@@ -173,12 +172,4 @@ def _meaning(where: str, user: str | None, problem: Json, status: int) -> Except
         return StoreWentBack(f"{where}: {detail}")
     if code in _TOO_MANY or status not in _FOR_A_WHILE or code in ("store-refused", "internal"):
         return StoreRefused(f"{where} refused ({code}): {detail}")
-    if problem.get("happened") == "no":
-        return NotDone(f"{where} can't answer now ({code}): {detail}")
     return StoreUnavailable(f"{where} can't answer now ({code}): {detail}")
-
-
-class NotDone(StoreUnavailable):
-    """The service says that it did nothing."""
-
-    happened: ClassVar[Happened] = "no"
