@@ -6,7 +6,6 @@ the client wrote; and the trail of audits is trimmed by the service's own measur
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from holdfast import remote
@@ -20,11 +19,12 @@ from holdfast.limits import (
     VALUE_BYTES_MAX,
 )
 from holdfast.operating import Note, Operating, Shelf
+from holdfast.reports import read_audit
 from holdfast.sidecar.auth import ANYBODY, Scope
 from holdfast.sidecar.bounds import COMMIT_BODY_BYTES_MAX, CURSOR_CHARACTERS_MAX
 from holdfast.sidecar.compound import Items, Maybe, NumberText, OneOf, Shape
 from holdfast.sidecar.exchange import Answer
-from holdfast.sidecar.fields import Field, Text, Whole
+from holdfast.sidecar.fields import Field, InvalidField, Text, Whole
 from holdfast.sidecar.leases import SECONDS, answered, soon, told_line
 from holdfast.sidecar.mending import actor_of
 from holdfast.sidecar.problems import OF_THE_STORE, Code, Problem
@@ -87,7 +87,9 @@ async def remove(service: Service, call: Call) -> Answer:
     """Take out one very ticket, and write it down."""
     fields, tenant = call.fields, call.caller.tenant
     name = tenant.inside(fields["resource"])
-    note = None if fields["note"] is None else _signed(call, _inside(call, fields["note"]))
+    note = None if fields["note"] is None else _inside(call, fields["note"])
+    if call.caller is not ANYBODY:
+        note = _signed(call, note)
     found = await _ask(service, call, lambda verbs, until: verbs.line(name, until))
     wanted = (fields["ticketId"], fields["token"])
     ticket = next((ticket for ticket in found.tickets if (ticket.id, ticket.token) == wanted), None)
@@ -168,15 +170,13 @@ def _inside(call: Call, told: dict[str, Any]) -> Note:
     return remote.renamed(written, call.caller.tenant.inside(written.resource))
 
 
-def _signed(call: Call, written: Note) -> Note:
-    """The same, with the actor whom the token names."""
-    if call.caller is ANYBODY:
-        return written
-    try:
-        given = json.loads(written.text)["actor"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return written  # none of ours: nobody will read it as an audit record
-    actor = actor_of(call.caller, given if isinstance(given, str) and given != call.caller.name else None)
+def _signed(call: Call, written: Note | None) -> Note:
+    """The audit record of this very removal, with the actor whom the token names. Raises InvalidField."""
+    record = None if written is None or written.shelf is not Shelf.AUDIT else read_audit(written)
+    wanted = (call.fields["ticketId"], call.fields["token"])
+    if written is None or record is None or (record.ticket_id, record.token) != wanted:
+        raise InvalidField("note is to be the audit record of this removal: nobody is forced out without one")
+    actor = actor_of(call.caller, record.actor if record.actor != call.caller.name else None)
     return remote.renamed(written, written.resource, actor=actor)
 
 
@@ -263,7 +263,7 @@ ROUTES: Final = (
             _RESOURCE,
             Field("ticketId", Text(1024, least=1), "Which."),
             Field("token", NumberText(), "Which."),
-            Field("note", Maybe(Shape(_NOTE_FIELDS)), "What is written down.", None),
+            Field("note", Maybe(Shape(_NOTE_FIELDS)), "The audit record: not null where tokens are asked for.", None),
         ),
         body={"resource": "nightly-report", "ticketId": "5b0e1d7c8a3e5b0e1d7c", "token": "33", "note": None},
         answer="TicketRemoved",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import signal
 import socket
@@ -25,6 +26,9 @@ import pytest
 import holdfast
 from holdfast.fence import Fence
 from holdfast.lease import Entry
+from holdfast.operating import Shelf
+from holdfast.remote import Json, write_note
+from holdfast.reports import AuditRecord, audit_note
 from holdfast.testing.servers.certificates import make_tls_files
 from tests.cli.program import eventually
 from tests.cli.program import holdfast as command
@@ -152,6 +156,23 @@ def test_force_release_is_written_down_under_the_name_of_the_token(guarded_servi
             assert record.resource == f"billing/{name}"
         assert hold.lost.wait(10.0)
         assert billing.operator().audit(name)[0].resource == name
+
+
+def test_nobody_is_forced_out_without_an_audit_record(guarded_service: Service, name: str) -> None:
+    """Not by none, by a note of something else, or by the record of another removal."""
+    with as_tenant(guarded_service, BILLING.token) as billing:
+        hold = billing.lock(name).acquire(timeout=20)
+        record = AuditRecord(name, hold.token + 1, "me", "stuck", "me", 1.0, True, hold.id, "nonce")
+        of_another = audit_note(record)
+        journal = dataclasses.replace(audit_note(dataclasses.replace(record, token=hold.token)), shelf=Shelf.JOURNAL)
+        for note in (None, of_another, journal, dataclasses.replace(of_another, text="{}")):
+            body: Json = {"resource": name, "ticketId": hold.id, "token": str(hold.token)}
+            body["note"] = None if note is None else write_note(note)
+            headers = {"Authorization": f"Bearer {BILLING.token}"}
+            answer = httpx.post(f"{guarded_service.url.rstrip('/')}/v1/operate/remove", json=body, headers=headers)
+            assert answer.status_code == 400
+            assert "audit record" in answer.json()["detail"]
+        assert hold.renew() > 10.0
 
 
 def test_program_that_dies_behind_a_living_service_loses_its_lock(
