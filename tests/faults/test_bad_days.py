@@ -185,12 +185,9 @@ def test_etcd_hears_of_every_watch_in_one_long_request(make: Callable[[Spec], Cl
     token = gateway.session.token(SYSTEM_CLOCK.now() + 5.0)
     with socket.create_connection((host, int(port)), 5.0) as sock:
         stream = PostStream(sock, (host, int(port)), token, watches)
-        with pytest.raises(OSError, match="500 of the watches"):
-            stream.ping()
         heard: set[int] = set()
         while len(heard) < 500:
             heard |= {told.watch_id for told in stream.receive() if told.created and not told.canceled}
-        assert stream.ping() is False
     gateway.close()
 
 

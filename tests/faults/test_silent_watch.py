@@ -7,11 +7,17 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 import holdfast
+from holdfast import StoreRefused
+from holdfast.backends.etcd.watch import Watcher
+from holdfast.backends.etcd.words import Told, Watching
+from holdfast.signals import Signal
 from tests.conformance.worlds import eventually
 from tests.faults.test_faults import url
 from tests.faults.test_known_bugs_holder import entered
-from tests.faults.ways import ETCD, EtcdKind
+from tests.faults.ways import ETCD, EtcdKind, over
 from tests.servers import Cluster
 
 WATCHES = (b"/v3/watch", b"/etcdserverpb.Watch/Watch")
@@ -102,3 +108,58 @@ def test_etcd_watch_that_died_silently_is_noticed_by_a_client_that_goes_on_addin
                 over.set()
                 asking.result(10.0)
             assert kept.release() is True
+
+
+@ETCD
+def test_etcd_watch_that_the_server_does_not_answer_costs_nobody_a_wake_up(
+    singles: dict[str, Cluster], kind: EtcdKind
+) -> None:
+    """The gateway goes deaf at a request that it can't read: what was watched before is told of, and nothing since."""
+    cluster, over_now = over(singles[kind], kind), threading.Event()
+    with holdfast.connect(url(cluster), ttl=60) as client, ThreadPoolExecutor() as pool:
+        hold = client.lock("a").acquire()
+        namespace = client._house.namespace.encode()
+        wire = client._house._backend._wire  # type: ignore[attr-defined]
+        stops = [wire.watch(Watching(namespace + b"/", namespace + b"0", 1, False, Signal()))]
+        assert eventually(lambda: client.statistics()["backend"]["watch_connections"] == 1)  # type: ignore[index]
+
+        def go_on() -> None:
+            while not over_now.wait(0.2):
+                with client.lock("noise"):
+                    pass
+
+        talking = pool.submit(go_on)
+        stops.append(wire.watch(Watching(b"x", None, 2**63, True, Signal())))
+        waiting = pool.submit(client.lock("a").acquire, 40.0)
+        try:
+            assert eventually(lambda: len(client.operator().line("a").tickets) == 2)
+            assert hold.release() is True
+            assert waiting.result(25.0).release() is True
+        finally:
+            over_now.set()
+            talking.result(10.0)
+            for stop in stops:
+                stop()
+
+
+@ETCD
+@pytest.mark.parametrize("error", [TypeError, StoreRefused, AssertionError])
+def test_etcd_thread_that_hears_of_watches_lives_on_whatever_is_raised(
+    singles: dict[str, Cluster], kind: EtcdKind, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that nobody thought of, or a bug of ours: it is told, and the watches begin anew."""
+    cluster, take, raised = over(singles[kind], kind), Watcher._take, list[Told]()
+
+    def fails_once(watcher: Watcher, told: Told, *, from_now: bool) -> None:
+        if not raised:
+            raised.append(told)
+            raise error("what nobody thought of")
+        take(watcher, told, from_now=from_now)
+
+    monkeypatch.setattr(Watcher, "_take", fails_once)
+    with holdfast.connect(url(cluster), ttl=60) as client, ThreadPoolExecutor() as pool:
+        hold = client.lock("a").acquire()
+        waiting = pool.submit(client.lock("a").acquire, 40.0)
+        assert entered(client, 2)
+        assert hold.release() is True
+        assert waiting.result(25.0).release() is True

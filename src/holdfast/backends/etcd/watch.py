@@ -31,6 +31,8 @@ from holdfast.signals import Signal
 _log = logging.getLogger("holdfast")
 _DIAL_SECONDS: Final = 2.0
 _PROBE_SECONDS: Final = 2.0
+_ANSWER_SECONDS: Final = 5.0
+"""For how long a server may answer none of the watches that it was asked for."""
 
 
 class WatchRefused(Exception):
@@ -91,6 +93,8 @@ class Watcher:
         self._outbox: collections.deque[tuple[int, Watching | None]] = collections.deque()  # None: cancel it
         self._reconnect = False
         self._token: str | None = None  # the stream's, where there is a user; only its thread knows it
+        self._unanswered: set[int] = set()  # watches that the server has said nothing of yet; its thread's, too
+        self._answered_at = 0.0
         self._closing = Signal()
         self._thread: threading.Thread | None = None
         self._bell, self._ear = socket.socketpair()
@@ -156,6 +160,15 @@ class Watcher:
             pass  # full: it rings already; closed: nobody listens
 
     def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._watch()
+            except Exception:  # a bug of ours: whoever waits would wait for ever if this thread ended by it
+                _log.exception("watching etcd failed; it begins anew")
+                self._clock.wait(self._closing, self._clock.now() + RETRY_PAUSE_MAX)
+
+    def _watch(self) -> None:
+        """Until the client is closed."""
         pause = RETRY_PAUSE_FIRST
         while not self._closing.is_set():
             if not self._wanted:
@@ -173,7 +186,7 @@ class Watcher:
             opened = self._clock.now()
             try:
                 self._serve(stream)
-            except (OSError, EOFError, ValueError, WatchRefused) as error:
+            except Exception as error:  # those of a stream, and whatever an answer that nobody thought of may raise
                 if not self._closing.is_set():
                     self._broken(endpoint, error)
                     if self._clock.now() - opened < RETRY_PAUSE_MAX:  # it opens and breaks: don't spin
@@ -216,12 +229,15 @@ class Watcher:
             sock.close()
             raise
         self.connections += 1
+        self._unanswered, self._answered_at = set(watches), self._clock.now()
         return stream, endpoint
 
     def _serve(self, stream: Stream) -> None:
         """Until it breaks, or has to be opened anew."""
         pinged, heard_at = False, self._clock.now()
         while not self._closing.is_set():
+            if self._unanswered and self._clock.now() > self._answered_at + _ANSWER_SECONDS:
+                raise OSError(f"the server has not answered {len(self._unanswered)} of the watches it was asked for")
             patience = _PROBE_SECONDS if pinged else stream.silence_seconds
             ready = self._hear(stream.sock, max(0.0, heard_at + patience - self._clock.now()))
             if self._reconnect or not self._send(stream):
@@ -262,11 +278,17 @@ class Watcher:
             if watching is None:
                 stream.cancel(watch_id)
             elif stream.takes_more:
+                if not self._unanswered:
+                    self._answered_at = self._clock.now()
+                self._unanswered.add(watch_id)
                 stream.create(watch_id, watching)
             else:
                 return False
 
     def _take(self, told: Told, *, from_now: bool) -> None:
+        if told.watch_id in self._unanswered:
+            self._unanswered.discard(told.watch_id)
+            self._answered_at = self._clock.now()
         with self._guard:
             watching = self._wanted.get(told.watch_id)
         if watching is None:
