@@ -58,6 +58,10 @@ class Entrusted:
     lease_id: str
     worn: bool = False
     """Its lease is for this ticket only: something about it was in doubt."""
+    mark: int | None = None
+    """Of who put its ticket for a `Once`, and was given it by `entrust`: by what `withdraw` knows that nobody else took
+    it over. None for everybody else.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,9 @@ class Entrusting(Protocol):
     def open(self, ttl: float, once: Once | None) -> OwnLease:
         """A lease for one ticket. Talks to nobody yet.
 
-        With `once` its `enter` finds the ticket that another client put for the same wish, and takes it over: that
-        client can't withdraw it any more. It raises KeyReused and KeySpent.
+        With `once` its `enter` finds the ticket that another client put for the same wish, and takes it over. From then
+        on neither of them withdraws it, as either may have told its owner: its TTL ends what is nobody's. It raises
+        KeyReused and KeySpent.
         """
 
     def renew(self, hold: Entrusted, until: float) -> Proof | None:
@@ -95,6 +100,9 @@ class Entrusting(Protocol):
 
     def release(self, hold: Entrusted, until: float) -> bool:
         """Remove that very ticket; False where it was gone before. Repeated after a lost answer within the call."""
+
+    def withdraw(self, hold: Entrusted, once: Once, until: float) -> bool:
+        """Remove that very ticket, of which we told nobody; False where another client may have told somebody."""
 
     def statistics(self) -> dict[str, object]:
         """Numbers for operators."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
 from holdfast import ClientClosed, StoreUnavailable
 from holdfast.backends.etcd.wire import Wire
+from holdfast.backends.etcd.words import LeaseGone
 from holdfast.sidecar.holdids import OwnId, read, write
 from holdfast.sidecar.keeping import HoldGone, Keeper, KeyReused, NoSuchHold
 from tests.conformance.worlds import EtcdWorld, World
@@ -58,6 +60,30 @@ def test_renewal_that_is_answered_for_a_revoked_lease_is_none(store: World, monk
             monkeypatch.setattr(Wire, "keep_alive", late)
             with pytest.raises(HoldGone):
                 await keeper.renew(kept.id)
+
+    run(test())
+
+
+@ETCD
+def test_lease_that_ended_before_its_grant_was_heard_of_is_replaced(
+    store: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was lost, and the TTL was over before the next try had one."""
+    grant, tries = Wire.grant_or_find, list[int]()
+
+    def late(wire: Wire, number: int, ttl: int, until: float) -> tuple[float, bool]:
+        tries.append(number)
+        if len(tries) == 1:
+            raise LeaseGone
+        return grant(wire, number, ttl, until)
+
+    async def test() -> None:
+        async with keeper_of(store) as keeper:
+            monkeypatch.setattr(Wire, "grant_or_find", late)
+            kept = await keeper.acquire(wanted(), wait_seconds=0)
+            assert kept is not None
+            assert len(set(tries)) == 2
+            await keeper.release(kept.id)
 
     run(test())
 
@@ -266,6 +292,37 @@ def test_retry_at_another_replica_keeps_the_place_in_the_line(store: World) -> N
             assert last is not None
             assert holder.token < kept.token < last.token
             await one.release(last.id)
+
+    run(test())
+
+
+@ETCD
+@pytest.mark.parametrize("first", ["told", "hung up"])
+def test_retry_that_hangs_up_takes_no_hold_from_its_owner(store: World, first: str) -> None:
+    """Whichever replica told of it, and whenever the other's caller goes: it stands."""
+
+    async def test() -> None:
+        async with keeper_of(store, remembers_seconds=2.0) as one, keeper_of(store, remembers_seconds=2.0) as two:
+            for tenths in range(0, 60, 4):
+                wish = wanted(f"a{tenths}", idempotency=f"key{tenths}", ttl=20.0)
+                told, other = (one, two) if first == "told" else (two, one)
+                if first == "told":
+                    kept = await told.acquire(wish, wait_seconds=0)
+                    hung = asyncio.create_task(other.acquire(wish, wait_seconds=0))
+                    await asyncio.sleep(tenths / 10_000)
+                    hung.cancel()
+                else:
+                    hung = asyncio.create_task(other.acquire(wish, wait_seconds=0))
+                    await asyncio.sleep(tenths / 10_000)
+                    hung.cancel()
+                    kept = await told.acquire(wish, wait_seconds=0)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await hung
+                assert kept is not None
+                await until(lambda idle=other: idle.statistics()["leases"]["chores"] == 0)  # type: ignore[misc]
+                await asyncio.sleep(0.02)  # an undoing that is on its way is no chore
+                assert (await told.renew(kept.id)).token == kept.token
+                await told.release(kept.id)
 
     run(test())
 

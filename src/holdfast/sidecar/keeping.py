@@ -41,7 +41,7 @@ from holdfast.sidecar.errors import HeldElsewhere, HoldGone, KeyReused, NoSuchHo
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.holdids import HoldId, TimedId
 from holdfast.sidecar.once import Once
-from holdfast.sidecar.own import OwnHold, OwnHolds
+from holdfast.sidecar.own import OwnHold, OwnHolds, Untold
 from holdfast.sidecar.timed import TimedHold, TimedHolds
 from holdfast.sidecar.waits import CLOSING, Waits
 
@@ -78,6 +78,7 @@ class Kept:
     """The granted time to live, in seconds. Only `renew` makes it begin anew."""
     deadline: float = field(repr=False)
     clock: Clock = field(repr=False)
+    untold: Untold | None = field(default=None, repr=False, compare=False)
 
     def remaining(self) -> float:
         """Seconds for which its owner may believe in it; 0.0 when no longer. Asks nobody."""
@@ -193,7 +194,7 @@ class Keeper:
                 deadline=hold.own_deadline,
                 clock=self._house.clock,
             )
-        held, proof = hold
+        held, proof, untold = hold
         line = self._house.line_name(held.resource)
         ids = held.held_together
         return Kept(
@@ -205,12 +206,16 @@ class Keeper:
             ttl=proof.ttl,
             deadline=proof.deadline,
             clock=self._house.clock,
+            untold=untold,
         )
 
     async def _undo(self, kept: Kept) -> None:
         """Its turn came just as its caller hung up."""
         try:
-            await self.release(kept.id)
+            if kept.untold is None:
+                await self.release(kept.id)
+            else:
+                await self._own_holds().take_back(kept.untold)
         except HoldfastError as error:  # gone, or the reaper goes on, or its TTL ends it
             _log.debug("a hold whose caller had hung up was not released at once: %s", error)
 

@@ -14,7 +14,7 @@ import secrets
 from typing import Final, NamedTuple
 
 from holdfast.aiodriver import arun
-from holdfast.entrusting import Entrusting, KeySpent, Once, Proof
+from holdfast.entrusting import Entrusted, Entrusting, KeySpent, Once, Proof
 from holdfast.errors import HoldfastError
 from holdfast.hold import held_together
 from holdfast.house import House
@@ -33,11 +33,20 @@ _FRESH: Final = 0.9
 _log = logging.getLogger("holdfast")
 
 
+class Untold(NamedTuple):
+    """What takes back a hold of which nobody was told."""
+
+    hold: Entrusted
+    once: Once
+
+
 class OwnHold(NamedTuple):
     """A hold, and what its owner may be told of it now."""
 
     id: OwnId
     proof: Proof
+    untold: Untold | None = None
+    """Where it was acquired just now with an idempotency key."""
 
 
 class _Told(NamedTuple):
@@ -78,6 +87,13 @@ class OwnHolds:
         """Raises HoldGone, StoreError."""
         await arun(self._releasing(hold_id), self._house.clock, self._house.workers)
 
+    async def take_back(self, untold: Untold) -> None:
+        """Remove it, unless another replica found it by its key: that may have told its owner. Raises StoreError."""
+        hold, once = untold
+        step = Operate(lambda until: self._entrusting.withdraw(hold, once, until), self._house.request_until())
+        if await arun(_one(step), self._house.clock, self._house.workers):
+            self._tell_released(hold)
+
     async def release_all(self) -> None:
         """Those that were told of here last, and may still be held."""
         for told in list(self._told.values()):
@@ -117,7 +133,7 @@ class OwnHolds:
         shown = None if len(ids) > FENCE_HOLDERS_MAX else ids
         held = OwnId(hold.resource, hold.token, hold.lease_id, hold.worn, secret, shown)
         self._tell_entrusted(turn, entry, held, proof)
-        return OwnHold(held, proof)
+        return OwnHold(held, proof, None if once is None else Untold(hold, once))
 
     def _renewing(self, hold_id: OwnId) -> Steps[OwnHold]:
         hold = hold_id.hold
@@ -133,9 +149,13 @@ class OwnHolds:
     def _releasing(self, hold_id: OwnId) -> Steps[None]:
         hold = hold_id.hold
         released: bool = yield Operate(lambda until: self._entrusting.release(hold, until), self._house.request_until())
-        told = self._told.pop(hold.ticket_id, None)
         if not released:
+            self._told.pop(hold.ticket_id, None)
             raise gone()
+        self._tell_released(hold)
+
+    def _tell_released(self, hold: Entrusted) -> None:
+        told = self._told.pop(hold.ticket_id, None)
         self._house.hub.emit(
             "released",
             resource=hold.resource,
@@ -170,6 +190,11 @@ class OwnHolds:
             if self._told[oldest].deadline > now and len(self._told) <= ENTRUSTED_KNOWN_MAX:
                 return
             del self._told[oldest]
+
+
+def _one(step: Operate) -> Steps[bool]:
+    done: bool = yield step
+    return done
 
 
 def _derived(what: str, key: str) -> str:

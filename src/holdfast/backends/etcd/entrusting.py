@@ -18,7 +18,7 @@ from holdfast.backends.etcd.own import EtcdOwnLease, Parts
 from holdfast.backends.etcd.rounds import Rounds
 from holdfast.backends.etcd.spares import Spare, Spares
 from holdfast.backends.etcd.wire import Wire
-from holdfast.backends.etcd.words import CreatedAt, DeleteKey, LeaseGone, OutOfSpace, Range, Txn
+from holdfast.backends.etcd.words import CreatedAt, DeleteKey, LeaseGone, ModifiedAt, OutOfSpace, Range, Txn
 from holdfast.belief import provable
 from holdfast.entrusting import Entrusted, Once, Proof
 from holdfast.errors import HoldfastError
@@ -96,6 +96,17 @@ class EtcdEntrusting:
         revoke(self._wire, int(hold.lease_id, 16), until)
         self._forget(hold)
         return True
+
+    def withdraw(self, hold: Entrusted, once: Once, until: float) -> bool:
+        if hold.mark is None:
+            return False
+        key, mark = self._key(hold), self._parts.marks.key(once)
+        nobody_else = (CreatedAt(key, hold.token), ModifiedAt(mark, hold.mark))
+        answer = self._wire.txn(Txn(nobody_else, (DeleteKey(key), DeleteKey(mark))), until)
+        if answer.succeeded:
+            self._forget(hold)
+            self._end_lease(hold)
+        return answer.succeeded
 
     def statistics(self) -> dict[str, object]:
         parts = self._parts

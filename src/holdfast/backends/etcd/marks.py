@@ -66,7 +66,7 @@ class Marks:
             now = self._clock.now()
             if not number or now >= use_until or for_seconds < seconds:
                 number = secrets.randbits(62) + 1
-                self._wire.grant(number, math.ceil(2 * seconds) + 1, until)
+                self._wire.grant_or_find(number, math.ceil(2 * seconds) + 1, until)
                 self._lease = (number, now + seconds, seconds)
             return number
         finally:

@@ -87,7 +87,9 @@ class EtcdOwnLease:
         self._lines = Lines(parts.wire, parts.namespace, parts.around, self._belief)
         self._guard = threading.RLock()  # guards the step to `_through`
         self._through = False  # entrusted, left or given up: it is somebody else's, or the background's
+        self._place = b""  # of its ticket
         self._worn = False
+        self._taken = False  # its ticket is another client's, which may have told its owner: not to be withdrawn
         self._mark_version: int | None = None  # of the mark as we wrote it; None: nothing was heard of that
         self._forgotten_from = math.inf  # from when the mark may be gone by itself
         self._proven_until = 0.0  # the lease, before its ticket stands
@@ -111,22 +113,26 @@ class EtcdOwnLease:
         for _ in range(_LEASES_TRIED_MAX):
             if self.state in _ENDED:
                 raise self._over()
-            spare = self._have_lease(until)
+            spare = None
             try:
+                spare = self._have_lease(until)
                 line = self._enter_with_lease(entry, until)
             except LeaseGone:
-                if not spare and self._once is None:
+                if spare is False and self._once is None:
                     raise self._gone() from None
                 self._parts.marks.forget_lease()  # which of the two is gone was not said
                 continue
             if line is not None:
                 self._be_proven(until)
                 self._parts.rounds.add(self)
+                if self.state in _ENDED:  # closed just now
+                    self._parts.rounds.remove(self)
                 return line
         raise LeaseLost(f"{_LEASES_TRIED_MAX} leases, one after the other, were of no use for {entry.resource!r}")
 
     def _have_lease(self, until: float) -> bool:
-        """One of the spares (True), or a new one."""
+        """One of the spares (True), or a new one. Raises LeaseGone where that ended before its grant was heard of."""
+        self._taken = False
         spare = self._parts.spares.take(self._asked_ttl)
         if spare is not None:
             self.number, self.ttl, self._proven_until = spare.number, spare.ttl, spare.deadline
@@ -155,6 +161,7 @@ class EtcdOwnLease:
         return line if me is None else self.look(me, entry.reach, until)
 
     def _entering(self, entry: Entry, key: bytes, at: float, until: float) -> Txn:
+        self._place = key
         put = PutKey(key, codec.write_value(entry, at), self.number)
         seen = self._lines.range(entry.resource, entry.reach)
         if self._once is None:
@@ -199,7 +206,7 @@ class EtcdOwnLease:
             return None
         self.number, self.ttl, self._proven_until = mark.lease, mark.ttl, 0.0
         self._forgotten_from = 0.0  # it is older than we know
-        self._worn, self._mark_version = True, answer.revision
+        self._worn = self._taken = True
         return self.look(standing, entry.reach, until)
 
     def _mark_in(self, answer: Answer) -> Mark | None:
@@ -288,12 +295,15 @@ class EtcdOwnLease:
         deadline = self._belief.deadline
         if self.state in _ENDED or ticket.token is None or deadline is None or not self._pass_on():
             raise self._over()
-        hold = Entrusted(ticket.resource, ticket.id, ticket.token, self.id, self._worn)
+        mark = None if self._once is None or self._taken else self._mark_version
+        hold = Entrusted(ticket.resource, ticket.id, ticket.token, self.id, self._worn, mark)
         self._parts.known(hold, Proof(deadline, self.ttl, ticket.owner or ""))
         self._belief.end(LeaseState.CLOSED, "it was entrusted to its owner")
         return hold
 
     def leave(self, ticket: Ticket, until: float) -> bool:
+        if self._taken:
+            return False
         compare: tuple[Condition, ...] = (guarded.is_still(ticket),)
         delete: tuple[Operation, ...] = (DeleteKey(codec.stored(ticket.key)),)
         if self._once is not None and self._mark_version is not None:
@@ -305,21 +315,22 @@ class EtcdOwnLease:
         if not answer.succeeded and (answer.tries == 1 or self._once is not None):
             return False  # gone, or taken over by another client
         if self._pass_on():
-            self._give_back(self._belief.deadline or 0.0)
-            self._belief.end(LeaseState.CLOSED, "its ticket has left the line")
+            proven_until = self._belief.deadline or 0.0
+            self._belief.end(LeaseState.CLOSED, "its ticket has left the line")  # no round renews it from here on
+            self._give_back(proven_until)
         return True
 
     def abandon(self, entry: Entry) -> None:
         if not self._pass_on():
             return
         self._belief.end(LeaseState.CLOSED, "its ticket was given up")
-        if self.number:
+        if self.number and not self._taken:
             self._parts.chores.until_done(self._withdraw, self.ttl)
 
     def close(self, until: float) -> None:
         if self._pass_on():
             self._belief.end(LeaseState.CLOSED, "the client was closed")
-            if self.number:
+            if self.number and not self._taken:
                 self._withdraw(until)
 
     def _pass_on(self) -> bool:
@@ -340,7 +351,9 @@ class EtcdOwnLease:
                 break
             if mark.version != (self._mark_version or mark.token):
                 return
-            if self._wire.txn(Txn((ModifiedAt(at, mark.version),), (DeleteKey(at),)), until).succeeded:
+            # both at once: whoever asks for the same again must not stand behind a ticket that is about to go
+            gone = (DeleteKey(at), DeleteKey(self._place))
+            if self._wire.txn(Txn((ModifiedAt(at, mark.version),), gone), until).succeeded:
                 break
         revoke(self._wire, self.number, until)
 

@@ -136,6 +136,7 @@ def test_tries_cost_no_lease_each(world_below: World) -> None:
         lease, _, me = stand(entrusting)
         tokens.append(me.token or 0)
         assert lease.leave(me, soon()) is True
+        assert entrusting.statistics()["waiting"] == 0
     assert tokens == sorted(set(tokens))
     assert world_below.leases() <= before + 1
     client.close()
@@ -386,6 +387,40 @@ def test_ticket_that_was_taken_over_is_withdrawn_by_nobody_else(world_below: Wor
     assert eventually(lambda: world_below.tickets("a") == [], TTL + 5.0), "the first client goes on renewing it"
 
 
+@needs("entrusts")
+@pytest.mark.parametrize("way", ["leave", "abandon", "close"])
+def test_who_took_a_ticket_over_does_not_withdraw_it(world_below: World, way: str) -> None:
+    """Its first client may have told the owner long ago; nobody else knows, so only its TTL ends what is nobody's."""
+    client = world_below.client()
+    one, two = entrusting_of(world_below.client()), entrusting_of(client)
+    hold = entrust(one, TTL, once=once(), id=ID)
+    lease, asked, me = stand(two, TTL, once=once(), id=ID)
+    if way == "leave":
+        assert lease.leave(me, soon()) is False
+    if way == "close":
+        two.close(soon())
+    lease.abandon(asked)
+    assert two.statistics()["chores"] == 0
+    assert one.renew(hold, soon()) is not None
+    assert eventually(lambda: world_below.tickets("a") == [], TTL + 5.0), "the second client goes on renewing it"
+
+
+@needs("entrusts")
+@pytest.mark.parametrize("taken", [False, True])
+def test_entrusted_hold_is_withdrawn_by_who_put_it_unless_it_was_taken_over(world_below: World, taken: bool) -> None:
+    """Nobody was there to be told any more; another client may have told somebody meanwhile."""
+    one, two = entrusting_of(world_below.client()), entrusting_of(world_below.client())
+    hold = entrust(one, once=once(), id=ID)
+    other = entrust(two, once=once(), id=ID) if taken else None
+    assert one.withdraw(hold, once(), soon()) is not taken
+    if other is None:
+        assert world_below.tickets("a") == []
+        return
+    assert two.withdraw(other, once(), soon()) is False
+    assert one.renew(hold, soon()) is not None
+    assert one.release(hold, soon())
+
+
 @needs("entrusts", "cut")
 def test_wait_of_a_client_that_died_is_gone_on_with_elsewhere(world_below: World) -> None:
     """Its place in the line is kept, and kept alive."""
@@ -402,6 +437,17 @@ def test_wait_of_a_client_that_died_is_gone_on_with_elsewhere(world_below: World
     assert entrusting_of(other).release(hold, soon())
     world_below.heal(dying)
     gone.abandon(asked)
+
+
+@needs("entrusts", "lose_answer")
+def test_lost_answer_to_the_grant_of_what_keeps_the_key_is_found_again(world_below: World) -> None:
+    """Its second try finds the lease of its first one."""
+    client = world_below.client()
+    entrusting = entrusting_of(client)
+    assert entrusting.release(entrust(entrusting), soon())  # a lease for the ticket is there
+    world_below.lose_answer(client, "grant")
+    hold = entrust(entrusting, once=once(), id=ID)
+    assert entrusting.release(hold, soon())
 
 
 @needs("entrusts", "lose_answer")
