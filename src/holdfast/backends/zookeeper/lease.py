@@ -287,8 +287,8 @@ class ZooKeeperLease:
             self._proof = Proof(min(tick, negotiated / 2))
             self._tick = min(tick, negotiated / 2)
             self._beat_sent = None
-            if self._linked_since is not None:
-                self._prove_from(self._linked_since)
+            if self._linked_since is not None:  # negotiated anew: a server with a lower limit moves the end down
+                self._prove_from(self._linked_since, anew=True)
             self._linked_since = None
         if first:
             self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
@@ -347,13 +347,13 @@ class ZooKeeperLease:
             self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=reason)
 
     def _prove(self, sent: float) -> None:
-        with self._guard:
+        with self._guard:  # also while it is believed: a reconnect in between may have been granted less
             proven = self._proof.answered(sent) if self._proof is not None and self._linked_since is None else None
-        if proven is not None:
-            self._prove_from(proven)
+            if proven is not None:
+                self._prove_from(proven)
 
-    def _prove_from(self, when: float) -> None:
-        self._belief.prove(when, provable(self.ttl), lag=self._tick + self._interval)
+    def _prove_from(self, when: float, *, anew: bool = False) -> None:
+        self._belief.prove(when, provable(self.ttl), lag=self._tick + self._interval, anew=anew)
 
     def _changed(self, state: LeaseState, reason: str) -> None:
         if state in _ENDED:
