@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import collections
 import threading
+from typing import Final
 
 from holdfast.errors import StoreWentBack
+
+_APART: Final = 1 / 64
+"""Of a tick, between heartbeats that are kept: a bound on their number, for at most as much age."""
 
 
 class History:
@@ -48,7 +52,7 @@ class Proof:
 
     def __init__(self, tick: float) -> None:
         self._tick = tick
-        self._heard: collections.deque[float] = collections.deque(maxlen=256)
+        self._heard: collections.deque[float] = collections.deque()  # in order of sending, some way apart
 
     def restart(self) -> None:
         """A new connection: what was sent on the old one may not have arrived."""
@@ -56,7 +60,9 @@ class Proof:
 
     def answered(self, sent: float) -> float | None:
         """The `sync` sent at `sent` was answered: the latest time from which the session is proven, if any."""
-        self._heard.append(sent)
+        # The new one is left out, never the oldest: among thousands a second none would ever come to be a tick old.
+        if not self._heard or sent - self._heard[-1] >= self._tick * _APART:
+            self._heard.append(sent)
         proven = None
         while self._heard and self._heard[0] <= sent - self._tick:
             proven = self._heard.popleft()
