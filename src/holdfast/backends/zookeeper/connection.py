@@ -92,8 +92,12 @@ class Connection:
     # Opening and closing.
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
-        self._client.start_async()
+        """Begin to connect; returns at once. Raises StoreUnavailable where the process has no thread or file for it."""
+        try:
+            self._client.start_async()
+        except (RuntimeError, OSError) as error:
+            self._stop()  # at once: nothing of it has reached a server, and a thread for it may not be had either
+            raise StoreUnavailable(f"there is no thread or file for a session with {self._options.display}") from error
 
     def wait_connected(self, until: float) -> None:
         """Until the session exists. Raises StoreUnavailable, TLSFailed, AuthenticationFailed."""

@@ -135,6 +135,15 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._newest: socket.socket | None = None
         self._cut = False
 
+    def start(self) -> None:
+        """All of its threads or none."""
+        try:
+            super().start()
+        except BaseException:
+            self._running = True  # or it would not stop those it has started
+            self.stop()
+            raise
+
     def create_connection(
         self,
         address: tuple[str, int],

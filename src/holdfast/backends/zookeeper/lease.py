@@ -261,9 +261,7 @@ class ZooKeeperLease:
             if self.state in _ENDED:
                 raise self._ended_error()
             if self._started_at is None:
-                self._started_at = self._clock.now()
-                self._linked_since = self._started_at
-                self._connection.start()
+                self._start()
         try:
             self._connection.wait_connected(until)
         except StoreUnavailable:
@@ -273,6 +271,16 @@ class ZooKeeperLease:
             raise
         if self.state in _ENDED:
             raise self._ended_error()
+
+    def _start(self) -> None:
+        """Guard held."""
+        try:
+            self._started_at = self._clock.now()
+            self._linked_since = self._started_at
+            self._connection.start()
+        except BaseException:  # interrupted, or no thread for it: whoever comes next would wait for it in vain
+            self._belief.end(LeaseState.LOST, "its connection could not be started")
+            raise
 
     def _connected(self) -> None:
         """kazoo says that the session is (again) known to the store. The leader validated it just now."""
