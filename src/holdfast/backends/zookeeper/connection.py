@@ -116,15 +116,26 @@ class Connection:
             if self._stopper is None:
                 self._over = True
                 self._stopper = threading.Thread(target=self._stop, name="holdfast-zookeeper-stop", daemon=True)
-                self._stopper.start()
+                try:
+                    self._stopper.start()
+                except RuntimeError:  # the process may have no more threads
+                    self._stopper = None
+                    self._let_go()
             stopper = self._stopper
-        if stopper is not threading.current_thread():
+        # not one that a signal handler finds before it was started
+        if stopper is not None and stopper is not threading.current_thread() and stopper.is_alive():
             stopper.join(max(0.0, until - self._clock.now()))
 
     def forsake(self) -> None:
         """End the session here and not at the store, which ends it in its own time."""
         self._handler.cut()
         self.stop(self._clock.now())
+
+    def _let_go(self) -> None:
+        """What needs neither a thread nor a wait: not another word to the server, where the session ends by its TTL."""
+        self._client._stopped.set()  # or kazoo would connect again
+        self._handler.cut()
+        self._handler.dismiss()
 
     def _stop(self) -> None:
         for end in (self._client.stop, self._client.close):  # the second also where the first complains
