@@ -409,7 +409,10 @@ class ZooKeeperLease:
         if self._started_at is None:
             return False
         found = self._persist(lambda: self._lines.find(entry, until), until)
-        return found is not None and self.leave(found.tickets[-1], until)
+        if found is None:
+            self._sweeper.left(entry.id)  # removed by somebody, if it ever stood
+            return False
+        return self.leave(found.tickets[-1], until)
 
 
 def _keys(tickets: Sequence[Ticket]) -> set[str]:
