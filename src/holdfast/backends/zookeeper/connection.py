@@ -10,6 +10,7 @@ A session's requests are answered in order. `ask` takes several and waits for th
 
 from __future__ import annotations
 
+import copy
 import ssl
 import threading
 from collections.abc import Callable, Sequence
@@ -105,7 +106,7 @@ class Connection:
             self._look_for_tls(until)
             self._clock.wait(self._settled, until)
         if self._refused is not None:
-            raise self._refused
+            raise copy.copy(self._refused)  # one that is raised again and again keeps the frames of each time
         if not self._settled.is_set():
             raise self._never_connected()
 

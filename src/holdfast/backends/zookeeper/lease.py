@@ -79,7 +79,7 @@ class ZooKeeperLease:
         self._linked_since: float | None = None  # a time before the leader last (re)validated the session
         self._proof: Proof | None = None
         self._beat_sent: float | None = None
-        self._refused: StoreRefused | None = None
+        self._refused = ""  # why, where it was
         self._timer: Timer | None = None
 
     @property
@@ -304,7 +304,7 @@ class ZooKeeperLease:
 
     def _refuse(self, negotiated: float) -> None:
         """A shorter TTL may be lived with, a shorter delay would be a promise broken."""
-        self._refused = StoreRefused(
+        self._refused = (
             f"{self._options.display} grants sessions of at most {negotiated:g} s, and a ttl of {self._asked_ttl:g} "
             f"with a lock_delay of {self._lock_delay:g} needs more: give less, or raise the server's maxSessionTimeout"
         )
@@ -377,8 +377,8 @@ class ZooKeeperLease:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
 
     def _ended_error(self) -> HoldfastError:
-        if self._refused is not None:
-            return self._refused
+        if self._refused:
+            return StoreRefused(self._refused)
         if self.state is LeaseState.CLOSED:
             return ClientClosed("the client is closed")
         return LeaseLost(f"session {self.id} is gone: {self._belief.reason}")

@@ -26,24 +26,24 @@ class History:
         self._store = store
         self._guard = threading.RLock()  # guards the two below
         self._highest = 0
-        self._broken: StoreWentBack | None = None
+        self._broken = ""  # why, once it is; an error is made for each who asks: one would keep all their frames
 
     @property
     def highest(self) -> int:
         """The highest token seen so far. Read it before sending."""
-        if self._broken is not None:
-            raise self._broken
+        if self._broken:
+            raise StoreWentBack(self._broken)
         return self._highest
 
     def check(self, token: int, least: int) -> None:
         with self._guard:
             if token <= least:
-                self._broken = StoreWentBack(
+                self._broken = (
                     f"{self._store} gave token {token} after this client had seen {least}: it was restored or "
                     "replaced. Its tokens would repeat, so this client stops. Fence what it protected, then connect "
                     "anew."
                 )
-                raise self._broken
+                raise StoreWentBack(self._broken)
             self._highest = max(self._highest, token)
 
 
