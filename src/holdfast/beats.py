@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
-from holdfast.errors import ClientClosed, StoreWentBack
+from holdfast.errors import ClientClosed, HoldfastError, StoreWentBack
 from holdfast.lease import Lease, LeaseState, Surroundings, Workers
 from holdfast.limits import RETRY_PAUSE_FIRST
 
@@ -66,6 +66,8 @@ class Beats:
             self._heart.submit(self._beat)
         except ClientClosed:
             pass  # the backend is closed, and the lease with it
+        except HoldfastError as error:  # no thread for it just now
+            self._failed(error)
 
     def _beat(self) -> None:
         if self._belief.state in ENDED:
@@ -77,11 +79,13 @@ class Beats:
             self._belief.end(LeaseState.LOST, str(error))
             return
         except Exception as error:  # even a bug of ours: the next beat is the retry; the clock ends it if none succeeds
-            lease = self._lease
-            self._around.hub.emit("renewal_failed", lease_id=lease.id, ttl=lease.ttl, reason=str(error))
-            self._after(self._interval / _SOONER)
+            self._failed(error)
             return
         if alive:
             self._after(self._interval)
         else:
             self._belief.end(LeaseState.LOST, EXPIRED)
+
+    def _failed(self, error: Exception) -> None:
+        self._around.hub.emit("renewal_failed", lease_id=self._lease.id, ttl=self._lease.ttl, reason=str(error))
+        self._after(self._interval / _SOONER)

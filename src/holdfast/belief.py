@@ -76,16 +76,22 @@ class Belief:
             return 0.0
         return max(0.0, self._deadline - self._clock.now())
 
-    def prove(self, sent: float, lifetime: float, *, lag: float = 0.0) -> bool:
+    def prove(self, sent: float, lifetime: float, *, lag: float = 0.0, anew: bool = False) -> bool:
         """An answer proved the lease for `lifetime` seconds from `sent`. False: too late, it has ended.
 
-        `lag` is how old a proof already is, at best, when it arrives.
+        `lag` is how old a proof already is, at best, when it arrives. `anew`: the store has granted the lease anew,
+        and perhaps for less: what was proven before is void.
         """
         with self._guard:
             if self.state in (LeaseState.LOST, LeaseState.CLOSED):
                 self._announce()
                 return False
-            self._deadline = max(self._deadline or 0.0, sent + lifetime)
+            before, deadline = self._deadline or 0.0, sent + lifetime
+            if anew and deadline < before:
+                self._deadline = deadline
+                self._forget_timer()  # it would come too late
+            else:
+                self._deadline = max(before, deadline)
             self._suspect_below = (lifetime - lag) * SUSPECT_BELOW
             self._announce()
             return self._ended is None

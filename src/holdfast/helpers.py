@@ -35,7 +35,7 @@ class Helpers:
         return self._unfinished > len(self._threads)
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
-        """Run `work` soon. Raises ClientClosed after `close`."""
+        """Run `work` soon. Raises ClientClosed after `close`, StoreUnavailable without a thread for it."""
         future: Future[Any] = Future()
         with self._guard:
             if self._closed:
@@ -43,7 +43,11 @@ class Helpers:
             self._unfinished += 1
             self._work.put((future, work))
             if self._unfinished > len(self._threads) < self._most:
-                self._start_one()
+                try:
+                    self._start_one()
+                except StoreUnavailable:
+                    future.cancel()  # whoever is told so gives it up: no later thread may carry it out
+                    raise
             # A signal handler may have closed us since the check above: its `None`s then stand before this work.
             if self._closed and future.cancel():
                 raise ClientClosed("the client is closed")

@@ -410,6 +410,8 @@ class Holding:
                 self._house.chores.submit(lambda: self._look_at_own_ticket(signal))
             except ClientClosed:
                 return  # the client's closing has ended this hold
+            except StoreError:  # no thread for it just now
+                self._timer = self._house.clock.schedule(self._house.clock.now() + RETRY_PAUSE_MAX, self._look_soon)
 
     def _look_at_own_ticket(self, signal: Signal) -> None:
         signal.close()

@@ -18,7 +18,7 @@ from holdfast.backends import open_backend
 from holdfast.clock import Clock
 from holdfast.desk import Desk
 from holdfast.entrusting import Entrusting, Entrusts
-from holdfast.errors import ClientClosed, HoldfastError, InvalidOption, StoreRefused
+from holdfast.errors import ClientClosed, HoldfastError, InvalidOption, StoreRefused, StoreUnavailable
 from holdfast.events import Hub
 from holdfast.fence import line_of
 from holdfast.forks import generation, refuse_child
@@ -194,6 +194,8 @@ class House:
         except ClientClosed:
             call_soon = threading.Thread(target=_guarded, args=(call,), name="holdfast-last-callback", daemon=True)
             call_soon.start()
+        except StoreUnavailable:  # no thread for it just now
+            self.clock.schedule(self.clock.now() + RETRY_PAUSE_MAX, lambda: self.deliver(call))
 
     def statistics(self) -> dict[str, object]:
         refuse_child(self._born, "the client")

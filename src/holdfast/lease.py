@@ -306,7 +306,8 @@ class Workers(Protocol):
         """May what was submitted last have to wait until others are done?"""
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
-        """Run `work` soon. Raises ClientClosed after the client was closed."""
+        """Run `work` soon. Raises ClientClosed after the client was closed, StoreUnavailable where there is no thread
+        for it: then it is never run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from holdfast.errors import ClientClosed
+from holdfast.errors import ClientClosed, StoreUnavailable
 from holdfast.forks import generation
 from holdfast.lease import Entry, LeaseState, Surroundings
 from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
@@ -46,13 +46,19 @@ class Reaper:
             if entry.id in self._owned:
                 return
             self._owned.add(entry.id)
-        self._submit(lambda: self._try(entry, RETRY_PAUSE_FIRST))
+        self._submit(entry, RETRY_PAUSE_FIRST)
 
-    def _submit(self, work: Callable[[], None]) -> None:
+    def _submit(self, entry: Entry, pause: float) -> None:
         try:
-            self._around.workers.submit(work)
+            self._around.workers.submit(lambda: self._try(entry, pause))
         except ClientClosed:  # its leases were closed with it, and their tickets with them
             self._owned.clear()
+        except StoreUnavailable:  # no thread for it just now
+            self._later(entry, pause)
+
+    def _later(self, entry: Entry, pause: float) -> None:
+        clock, longer = self._around.clock, min(pause * 2, _PAUSE_MAX)
+        clock.schedule(clock.now() + pause, lambda: self._submit(entry, longer))
 
     def _try(self, entry: Entry, pause: float) -> None:
         clock, hub = self._around.clock, self._around.hub
@@ -63,8 +69,7 @@ class Reaper:
             removed = self._withdraw(entry, clock.now() + REQUEST_TIMEOUT_DEFAULT)
         except Exception as error:  # even a bug of ours must not end with an orphan: try again
             hub.emit("reap_failed", resource=entry.resource, owner=entry.owner, reason=str(error))
-            again = min(pause * 2, _PAUSE_MAX)
-            clock.schedule(clock.now() + pause, lambda: self._submit(lambda: self._try(entry, again)))
+            self._later(entry, pause)
             return
         if removed:
             hub.emit("reaped", resource=entry.resource, owner=entry.owner)

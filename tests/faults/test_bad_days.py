@@ -28,7 +28,7 @@ from holdfast.backends.etcd.streams import PostStream
 from holdfast.backends.etcd.words import Watching
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.events import Hub
-from holdfast.lease import Surroundings
+from holdfast.lease import LeaseState, Surroundings
 from holdfast.options import parse
 from holdfast.signals import Signal
 from holdfast.testing.servers.specs import Spec
@@ -301,6 +301,29 @@ def test_thread_that_can_not_be_started_is_one_calls_trouble(
             assert eventually(lambda: client.statistics()["events"].get("entered") == 3)  # type: ignore[attr-defined]
             assert hold.release() is True
             assert waiting.result().release() is True
+
+
+def test_zookeeper_session_that_no_thread_can_be_started_to_end_is_ended_by_its_own_time(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo would go on keeping it alive, and its tickets at the head of their lines, for the life of the process."""
+    url = singles["zookeeper"].url(f"x-{time.monotonic_ns():x}", tick=0.2)
+    with holdfast.connect(url, ttl=2) as client, holdfast.connect(url, ttl=20) as other:
+        hold = client.lock("a").acquire()
+        start, refused = threading.Thread.start, list[str]()
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name == "holdfast-zookeeper-stop":
+                refused.append(thread.name)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        lease: Any = next(iter(client._house._leases.values()))
+        lease._belief.end(LeaseState.LOST, "told by the test")
+        assert other.lock("a").acquire(timeout=20).token > hold.token
+        assert refused
+        monkeypatch.undo()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import holdfast
+from holdfast.backends.zookeeper.handler import Handler
 from holdfast.testing.servers import Cluster, Provider, ZooKeeperSpec
 
 
@@ -45,6 +46,37 @@ def test_interrupt_while_a_request_to_zookeeper_is_sent_is_raised_and_costs_no_l
             client.lock("other").acquire(timeout=5)
         kept.check()
         client.lock("other").acquire(timeout=5).release()  # what the interrupted one left behind was withdrawn
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+@pytest.mark.parametrize("started", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("error", "told"), [(Interrupted, Interrupted), (RuntimeError, holdfast.StoreUnavailable)], ids=["ctrl-c", "thread"]
+)
+def test_connecting_to_zookeeper_that_was_broken_off_half_way_is_begun_again(
+    singles: dict[str, Cluster],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    told: type[BaseException],
+    started: int,
+) -> None:
+    """Interrupted, or without a thread, after so many of kazoo's threads: that costs one call, not the client."""
+    spawn, spawned = Handler.spawn, list[object]()
+
+    def break_off(handler: Handler, *given: object) -> object:
+        spawned.append(given)
+        if len(spawned) == started + 1:
+            raise error("told by the test")
+        return spawn(handler, *given)
+
+    monkeypatch.setattr(Handler, "spawn", break_off)
+    with holdfast.connect(singles["zookeeper"].url("half-way"), ttl=5, timeout=2) as client:
+        with pytest.raises(told):
+            client.lock("a").acquire(timeout=5)
+        client.lock("a").acquire(timeout=5).release()
 
 
 def test_close_that_is_interrupted_at_a_silent_zookeeper_ends_the_session_all_the_same(provider: Provider) -> None:

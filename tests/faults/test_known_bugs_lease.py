@@ -64,6 +64,29 @@ def test_zookeeper_belief_is_of_the_granted_ttl_where_less_was_granted(singles: 
         assert hold.renew() < 60.0
 
 
+def test_zookeeper_belief_is_cut_short_where_a_reconnect_is_granted_less(singles: dict[str, Cluster]) -> None:
+    """A server with a lower maxSessionTimeout moves the session's end down: what the last one granted is void.
+
+    Here the client asks the same server for less: the answer is the same.
+    """
+    cluster = singles["zookeeper"]
+    with (
+        FaultProxy(cluster.endpoints[0], "zookeeper") as proxy,
+        holdfast.connect(proxied(cluster, proxy), ttl=50) as client,
+    ):
+        hold = client.lock("a").acquire()
+        assert hold.remaining() > 40.0
+        lease: Any = next(iter(client._house._leases.values()))
+        lease._connection._client._session_timeout = 3000
+        proxy.reset()
+        assert eventually(lambda: hold.ttl == 3.0)
+        assert eventually(lambda: hold.remaining() < 3.0)
+        proxy.blackhole()
+        assert hold.lost.wait(20.0)  # told by a timer, which was set for the end of what was granted first
+        assert hold.state is HoldState.LOST
+        proxy.heal()
+
+
 @ETCD
 def test_etcd_keep_alive_that_is_answered_for_a_revoked_lease_does_not_keep_the_belief(
     singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, kind: EtcdKind

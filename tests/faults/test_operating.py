@@ -294,3 +294,16 @@ def test_zookeeper_recursive_watch_is_set_once_however_many_wait(singles: dict[s
                     assert [line.name for line in next(views[2])] == ["b1"]
                 assert (next(views[1]), next(views[2])) == ((), ())
             assert proxy.requests[_ADD_WATCH] == 1
+
+
+def test_zookeeper_ticket_that_was_forced_out_is_forgotten_with_its_hold(singles: dict[str, Cluster]) -> None:
+    """Law 12: else its line counts as used, and is left to stand, for as long as its session does."""
+    address = singles["zookeeper"].url(f"forced-{time.monotonic_ns():x}", tick=0.2)
+    with holdfast.connect(address, ttl=20) as client, holdfast.connect(address, ttl=20) as other:
+        hold = client.lock("a").acquire()
+        lease: Any = next(iter(client._house._leases.values()))
+        assert len(lease._sweeper._nodes) == 1
+        other.operator().force_release("a", token=hold.token, reason="a test", actor="a test")
+        assert hold.lost.wait(20.0)
+        assert eventually(lambda: not lease._sweeper._nodes)
+        assert eventually(lambda: not lease._sweeper._lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from holdfast.errors import StoreUnavailable
 from holdfast.lease import (
     Committed,
     Compare,
@@ -131,6 +132,19 @@ class ImmediateWorkers:
         except BaseException as error:  # carried in the future, as an executor does
             done.set_exception(error)
         return done
+
+
+class ThreadlessWorkers(ImmediateWorkers):
+    """Has no thread for the first so many, as a process that may start no more; carries out what comes after."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise StoreUnavailable("told by the test: no helper thread can be started")
+        return super().submit(work)
 
 
 class HeldWorkers:

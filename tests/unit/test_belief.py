@@ -135,6 +135,17 @@ def test_older_proof_never_shortens_the_deadline() -> None:
     assert belief.deadline == START + 13.0
 
 
+def test_proof_anew_voids_what_was_proven_before_and_tells_in_its_own_time() -> None:
+    """Law 2: a store that grants less from now on has taken back the rest; nobody is told of it too late."""
+    clock = VirtualClock(START)
+    belief, told = proven(clock, 30.0)
+    clock.advance(1.0)
+    assert belief.prove(clock.now(), 10.0, anew=True)
+    assert belief.deadline == START + 11.0
+    clock.advance(60.0)
+    assert [(state, round(at - START, 1)) for state, at in told] == [(SUSPECT, 6.0), (LOST, 11.0)]
+
+
 def test_changes_are_announced_in_order_each_once() -> None:
     """Law 15: suspect, then held again when renewed, then suspect and lost; nothing is told twice."""
     clock = VirtualClock(START)

@@ -15,7 +15,7 @@ from holdfast.events import Event, Hub
 from holdfast.lease import Entry, LeaseState, Surroundings
 from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
 from holdfast.reaper import Reaper
-from tests.unit.fakes import HeldWorkers, ImmediateWorkers, entry
+from tests.unit.fakes import HeldWorkers, ImmediateWorkers, ThreadlessWorkers, entry
 
 Answer = bool | HoldfastError
 
@@ -150,6 +150,17 @@ def test_owning_on_a_closed_client_returns_and_owns_nothing() -> None:
     bench.reaper.own(bench.entry)
     assert bench.reaper.owned == 0
     assert bench.asked == []
+
+
+def test_tries_that_find_no_thread_are_made_later() -> None:
+    """Law 7: a process short of threads withdraws its tickets once it has one; `own` never raises."""
+    bench = Bench(StoreUnavailable("away"), True, workers=ThreadlessWorkers(3))
+    bench.reaper.own(bench.entry)
+    assert bench.reaper.owned == 1
+    bench.clock.advance(60.0)
+    assert len(bench.asked) == 2
+    assert bench.events == ["reap_failed", "reaped"]
+    assert bench.reaper.owned == 0
 
 
 def test_suspect_lease_is_still_reaped_under() -> None:

@@ -62,6 +62,8 @@ class Audit:
             self._around.workers.submit(lambda: self._look(ttl))
         except ClientClosed:
             return
+        except HoldfastError:  # no thread for it just now
+            self._look_later(ttl)
 
     def _look(self, ttl: float) -> None:
         until = self._around.clock.now() + REQUEST_TIMEOUT_DEFAULT

@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.backends.etcd.wire import Wire
 from holdfast.backends.etcd.words import LeaseGone
-from holdfast.errors import ClientClosed
+from holdfast.errors import ClientClosed, StoreUnavailable
 from holdfast.lease import Surroundings
 from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
 
@@ -31,18 +31,25 @@ class Chores:
             self._around.workers.submit(lambda: self._try(work, pause, give_up_at))
         except ClientClosed:
             self.open -= 1  # nobody renews the lease: its TTL ends it
+        except StoreUnavailable:  # no thread for it just now
+            self._later(work, pause, give_up_at)
 
     def _try(self, work: Callable[[float], None], pause: float, give_up_at: float) -> None:
-        clock = self._around.clock
         try:
-            work(clock.now() + REQUEST_TIMEOUT_DEFAULT)
+            work(self._around.clock.now() + REQUEST_TIMEOUT_DEFAULT)
         except Exception as error:  # even a bug of ours: try again
             self._around.hub.emit("reap_failed", reason=str(error))
-            due = clock.now() + pause
-            if due < give_up_at:
-                clock.schedule(due, lambda: self._submit(work, min(2 * pause, _PAUSE_MAX), give_up_at))
-                return
+            self._later(work, pause, give_up_at)
+            return
         self.open -= 1
+
+    def _later(self, work: Callable[[float], None], pause: float, give_up_at: float) -> None:
+        due = self._around.clock.now() + pause
+        if due < give_up_at:
+            longer = min(2 * pause, _PAUSE_MAX)
+            self._around.clock.schedule(due, lambda: self._submit(work, longer, give_up_at))
+        else:
+            self.open -= 1
 
 
 def revoke(wire: Wire, number: int, until: float) -> None:

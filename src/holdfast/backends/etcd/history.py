@@ -17,7 +17,7 @@ class History:
         self._cluster: int | None = None
         self._revision = 0
         self._behind = 0
-        self._broken: StoreWentBack | None = None
+        self._broken = ""  # why, once it is; an error is made for each who asks: one would keep all their frames
 
     @property
     def revision(self) -> int:
@@ -27,8 +27,8 @@ class History:
 
     def check_unbroken(self) -> None:
         """Raises StoreWentBack where that was found out before."""
-        if self._broken is not None:
-            raise self._broken
+        if self._broken:
+            raise StoreWentBack(self._broken)
 
     def check(self, header: Header, least: int) -> None:
         """Raises StoreWentBack for good, StoreUnavailable where it may just be stale, StoreRefused where it is none."""
@@ -39,12 +39,12 @@ class History:
             if self._cluster is None:
                 self._cluster = cluster
             if cluster != self._cluster:
-                self._broken = StoreWentBack(
+                self._broken = (
                     f"{self._store} is another cluster now (id {cluster}, was {self._cluster}): it was restored or "
                     "replaced. Tokens of the two can't be compared, so this client stops. Fence what it protected, "
                     "then connect anew."
                 )
-                raise self._broken
+                raise StoreWentBack(self._broken)
             if revision >= least:
                 self._behind = 0
                 self._revision = max(self._revision, revision)
@@ -53,9 +53,9 @@ class History:
             if self._behind < 3:
                 # One member may answer from its past once (etcd #20418). A store that went back does so always.
                 raise StoreUnavailable(f"{self._store} answered from its past (revision {revision} after {least})")
-            self._broken = StoreWentBack(
+            self._broken = (
                 f"{self._store} went back to revision {revision}, after this client had seen {least}: it was restored "
                 "from a snapshot. Its tokens would repeat, so this client stops. Fence what it protected, then connect "
                 "anew."
             )
-            raise self._broken
+            raise StoreWentBack(self._broken)

@@ -260,7 +260,7 @@ class EtcdLease:
                 return  # whoever comes next has to wait until the store ends it
             try:
                 self._around.workers.submit(self._revoke_quietly)
-            except ClientClosed:
+            except HoldfastError:  # closed, or no thread for it
                 return
 
     def _revoke_quietly(self) -> None:

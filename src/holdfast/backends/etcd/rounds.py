@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from holdfast.backends.etcd.wire import Wire
 from holdfast.clock import Timer
-from holdfast.errors import ClientClosed, StoreWentBack
+from holdfast.errors import ClientClosed, HoldfastError, StoreWentBack
 from holdfast.lease import Surroundings, Workers
 from holdfast.limits import RENEWALS_AT_ONCE_MAX
 from holdfast.operating import batches
@@ -75,6 +75,11 @@ class Rounds:
             self._heart.submit(self._round)
         except ClientClosed:
             return
+        except HoldfastError as error:  # no thread for it just now
+            self._around.hub.emit("renewal_failed", reason=str(error))
+            with self._guard:
+                self._timer = None  # or nobody would come by again
+                self._come_by(self._around.clock.now() + _AGAIN_SECONDS)
 
     def _round(self) -> None:
         clock = self._around.clock

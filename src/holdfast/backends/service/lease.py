@@ -247,7 +247,7 @@ class ServiceLease:
                 return  # whoever comes next has to wait until the service ends it
             try:
                 self._around.workers.submit(self._close_quietly)
-            except ClientClosed:
+            except HoldfastError:  # closed, or no thread for it
                 return
 
     def _close_quietly(self) -> None:

@@ -10,6 +10,7 @@ A session's requests are answered in order. `ask` takes several and waits for th
 
 from __future__ import annotations
 
+import copy
 import ssl
 import threading
 from collections.abc import Callable, Sequence
@@ -92,8 +93,12 @@ class Connection:
     # Opening and closing.
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
-        self._client.start_async()
+        """Begin to connect; returns at once. Raises StoreUnavailable where the process has no thread or file for it."""
+        try:
+            self._client.start_async()
+        except (RuntimeError, OSError) as error:
+            self._stop()  # at once: nothing of it has reached a server, and a thread for it may not be had either
+            raise StoreUnavailable(f"there is no thread or file for a session with {self._options.display}") from error
 
     def wait_connected(self, until: float) -> None:
         """Until the session exists. Raises StoreUnavailable, TLSFailed, AuthenticationFailed."""
@@ -101,7 +106,7 @@ class Connection:
             self._look_for_tls(until)
             self._clock.wait(self._settled, until)
         if self._refused is not None:
-            raise self._refused
+            raise copy.copy(self._refused)  # one that is raised again and again keeps the frames of each time
         if not self._settled.is_set():
             raise self._never_connected()
 
@@ -112,15 +117,26 @@ class Connection:
             if self._stopper is None:
                 self._over = True
                 self._stopper = threading.Thread(target=self._stop, name="holdfast-zookeeper-stop", daemon=True)
-                self._stopper.start()
+                try:
+                    self._stopper.start()
+                except RuntimeError:  # the process may have no more threads
+                    self._stopper = None
+                    self._let_go()
             stopper = self._stopper
-        if stopper is not threading.current_thread():
+        # not one that a signal handler finds before it was started
+        if stopper is not None and stopper is not threading.current_thread() and stopper.is_alive():
             stopper.join(max(0.0, until - self._clock.now()))
 
     def forsake(self) -> None:
         """End the session here and not at the store, which ends it in its own time."""
         self._handler.cut()
         self.stop(self._clock.now())
+
+    def _let_go(self) -> None:
+        """What needs neither a thread nor a wait: not another word to the server, where the session ends by its TTL."""
+        self._client._stopped.set()  # or kazoo would connect again
+        self._handler.cut()
+        self._handler.dismiss()
 
     def _stop(self) -> None:
         for end in (self._client.stop, self._client.close):  # the second also where the first complains

@@ -17,7 +17,7 @@ from kazoo.exceptions import (
     ConnectionLoss,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.threading import _STOP, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import (
     Auth,
@@ -134,6 +134,20 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._guard = threading.RLock()  # guards the two below
         self._newest: socket.socket | None = None
         self._cut = False
+
+    def start(self) -> None:
+        """All of its threads or none."""
+        try:
+            super().start()
+        except BaseException:
+            self._running = True  # or it would not stop those it has started
+            self.stop()
+            raise
+
+    def dismiss(self) -> None:
+        """Its threads end once they have done what they were given. `stop`, but that it waits for nobody."""
+        for work in (self.completion_queue, self.callback_queue):
+            work.put(_STOP)
 
     def create_connection(
         self,

@@ -79,7 +79,7 @@ class ZooKeeperLease:
         self._linked_since: float | None = None  # a time before the leader last (re)validated the session
         self._proof: Proof | None = None
         self._beat_sent: float | None = None
-        self._refused: StoreRefused | None = None
+        self._refused = ""  # why, where it was
         self._timer: Timer | None = None
 
     @property
@@ -261,9 +261,7 @@ class ZooKeeperLease:
             if self.state in _ENDED:
                 raise self._ended_error()
             if self._started_at is None:
-                self._started_at = self._clock.now()
-                self._linked_since = self._started_at
-                self._connection.start()
+                self._start()
         try:
             self._connection.wait_connected(until)
         except StoreUnavailable:
@@ -273,6 +271,16 @@ class ZooKeeperLease:
             raise
         if self.state in _ENDED:
             raise self._ended_error()
+
+    def _start(self) -> None:
+        """Guard held."""
+        try:
+            self._started_at = self._clock.now()
+            self._linked_since = self._started_at
+            self._connection.start()
+        except BaseException:  # interrupted, or no thread for it: whoever comes next would wait for it in vain
+            self._belief.end(LeaseState.LOST, "its connection could not be started")
+            raise
 
     def _connected(self) -> None:
         """kazoo says that the session is (again) known to the store. The leader validated it just now."""
@@ -287,8 +295,8 @@ class ZooKeeperLease:
             self._proof = Proof(min(tick, negotiated / 2))
             self._tick = min(tick, negotiated / 2)
             self._beat_sent = None
-            if self._linked_since is not None:
-                self._prove_from(self._linked_since)
+            if self._linked_since is not None:  # negotiated anew: a server with a lower limit moves the end down
+                self._prove_from(self._linked_since, anew=True)
             self._linked_since = None
         if first:
             self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
@@ -296,7 +304,7 @@ class ZooKeeperLease:
 
     def _refuse(self, negotiated: float) -> None:
         """A shorter TTL may be lived with, a shorter delay would be a promise broken."""
-        self._refused = StoreRefused(
+        self._refused = (
             f"{self._options.display} grants sessions of at most {negotiated:g} s, and a ttl of {self._asked_ttl:g} "
             f"with a lock_delay of {self._lock_delay:g} needs more: give less, or raise the server's maxSessionTimeout"
         )
@@ -347,13 +355,13 @@ class ZooKeeperLease:
             self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=reason)
 
     def _prove(self, sent: float) -> None:
-        with self._guard:
+        with self._guard:  # also while it is believed: a reconnect in between may have been granted less
             proven = self._proof.answered(sent) if self._proof is not None and self._linked_since is None else None
-        if proven is not None:
-            self._prove_from(proven)
+            if proven is not None:
+                self._prove_from(proven)
 
-    def _prove_from(self, when: float) -> None:
-        self._belief.prove(when, provable(self.ttl), lag=self._tick + self._interval)
+    def _prove_from(self, when: float, *, anew: bool = False) -> None:
+        self._belief.prove(when, provable(self.ttl), lag=self._tick + self._interval, anew=anew)
 
     def _changed(self, state: LeaseState, reason: str) -> None:
         if state in _ENDED:
@@ -369,8 +377,8 @@ class ZooKeeperLease:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
 
     def _ended_error(self) -> HoldfastError:
-        if self._refused is not None:
-            return self._refused
+        if self._refused:
+            return StoreRefused(self._refused)
         if self.state is LeaseState.CLOSED:
             return ClientClosed("the client is closed")
         return LeaseLost(f"session {self.id} is gone: {self._belief.reason}")
@@ -401,7 +409,10 @@ class ZooKeeperLease:
         if self._started_at is None:
             return False
         found = self._persist(lambda: self._lines.find(entry, until), until)
-        return found is not None and self.leave(found.tickets[-1], until)
+        if found is None:
+            self._sweeper.left(entry.id)  # removed by somebody, if it ever stood
+            return False
+        return self.leave(found.tickets[-1], until)
 
 
 def _keys(tickets: Sequence[Ticket]) -> set[str]:

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import collections
 import threading
+from typing import Final
 
 from holdfast.errors import StoreWentBack
+
+_APART: Final = 1 / 64
+"""Of a tick, between heartbeats that are kept: a bound on their number, for at most as much age."""
 
 
 class History:
@@ -22,24 +26,24 @@ class History:
         self._store = store
         self._guard = threading.RLock()  # guards the two below
         self._highest = 0
-        self._broken: StoreWentBack | None = None
+        self._broken = ""  # why, once it is; an error is made for each who asks: one would keep all their frames
 
     @property
     def highest(self) -> int:
         """The highest token seen so far. Read it before sending."""
-        if self._broken is not None:
-            raise self._broken
+        if self._broken:
+            raise StoreWentBack(self._broken)
         return self._highest
 
     def check(self, token: int, least: int) -> None:
         with self._guard:
             if token <= least:
-                self._broken = StoreWentBack(
+                self._broken = (
                     f"{self._store} gave token {token} after this client had seen {least}: it was restored or "
                     "replaced. Its tokens would repeat, so this client stops. Fence what it protected, then connect "
                     "anew."
                 )
-                raise self._broken
+                raise StoreWentBack(self._broken)
             self._highest = max(self._highest, token)
 
 
@@ -48,7 +52,7 @@ class Proof:
 
     def __init__(self, tick: float) -> None:
         self._tick = tick
-        self._heard: collections.deque[float] = collections.deque(maxlen=256)
+        self._heard: collections.deque[float] = collections.deque()  # in order of sending, some way apart
 
     def restart(self) -> None:
         """A new connection: what was sent on the old one may not have arrived."""
@@ -56,7 +60,9 @@ class Proof:
 
     def answered(self, sent: float) -> float | None:
         """The `sync` sent at `sent` was answered: the latest time from which the session is proven, if any."""
-        self._heard.append(sent)
+        # The new one is left out, never the oldest: among thousands a second none would ever come to be a tick old.
+        if not self._heard or sent - self._heard[-1] >= self._tick * _APART:
+            self._heard.append(sent)
         proven = None
         while self._heard and self._heard[0] <= sent - self._tick:
             proven = self._heard.popleft()

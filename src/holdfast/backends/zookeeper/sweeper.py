@@ -50,7 +50,7 @@ class Sweeper:
         self._sweep_later()
 
     def left(self, ticket_id: str) -> None:
-        """The node is being removed by its owner."""
+        """The node is being removed by its owner, or was by somebody else."""
         self._nodes.pop(ticket_id, None)
 
     def stop(self) -> None:
