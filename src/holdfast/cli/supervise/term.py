@@ -205,6 +205,9 @@ class Term:
     def _take_over(self, why: str) -> None:
         self._why_lost = self._why_lost or why
         self._stuck = self._ward.take_over()
+        if self._job.ready_file is not None:  # a watchdog that was killed took nothing away, and others may lead now
+            with contextlib.suppress(OSError):
+                os.unlink(self._job.ready_file)
         self._spare = self._ward.deadline - now()
         self._over = True
 
