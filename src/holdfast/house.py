@@ -32,7 +32,7 @@ from holdfast.operating import Operable, Operating
 from holdfast.options import Options
 from holdfast.recipes.ask import Ask
 from holdfast.signals import Signal
-from holdfast.turn import NeverEntered, Patience, Steps, Turn, take_turn
+from holdfast.turn import NeverEntered, Patience, Steps, Turn, take_turn, tell_abandoned
 
 HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
 _log = logging.getLogger("holdfast")
@@ -178,12 +178,15 @@ class House:
             turn = yield from take_turn(lease, entry, ask.rule, patience, self.clock, self.hub)
         if turn is None:
             return None
+        hold: HoldOfFace | None = None
         try:
             hold = make(turn, entry, lease, self)
             if self._journal is not None:
                 self._journal.follow(hold)
-        except BaseException:  # interrupted just here: nobody would ever release it
+        except BaseException as error:  # interrupted just here: nobody would ever release it
             lease.abandon(entry)
+            if hold is None:
+                tell_abandoned(turn, entry, self.hub, error)
             raise
         return hold
 

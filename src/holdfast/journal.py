@@ -4,10 +4,11 @@ What it promises: a hold's client writes an entry in the background after the tu
 has ended; no caller ever waits for it, and no hold depends on it. The newest `JOURNAL_PER_LINE_MAX` entries of a line
 are kept, and about `JOURNAL_MAX` in all.
 
-What it does not: to be complete. What the store does not take is kept for a while, in bounded room, and then dropped
-(`statistics()["journal"]` counts that); clients with the journal off write nothing; a process that is killed writes
-no end. The end is derived by whoever reads (desk.py): an entry without an end whose ticket does not stand any more. For
-who was forced out, ask the audit: that is complete.
+What it does not: to be complete. What the store does not answer to is kept for a while, in bounded room, and then
+dropped; what it refuses is dropped at once (`statistics()["journal"]` counts both, and the first refusal is logged as a
+warning); clients with the journal off write nothing; a process that is killed writes no end. The end is derived by
+whoever reads (desk.py): an entry without an end whose ticket does not stand any more. For who was forced out, ask the
+audit: that is complete.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, HoldfastError
+from holdfast.errors import ClientClosed, ForkedClient, HoldfastError, LeaseLost, StoreUnavailable
 from holdfast.forks import generation
 from holdfast.hold import Holding
 from holdfast.lease import Workers
@@ -33,14 +34,18 @@ from holdfast.limits import (
     JOURNAL_PER_LINE_MAX,
     JOURNAL_WAITING_MAX,
     NOTES_AT_ONCE_MAX,
+    NOTES_BYTES_MAX,
 )
 from holdfast.locks import take
-from holdfast.operating import Operating, Shelf, wall_time
+from holdfast.operating import Note, Operating, Shelf, wall_time
 from holdfast.reports import Ending, JournalEntry, journal_note, kind_of
 
 _log = logging.getLogger("holdfast")
 _TRIM_AT: Final = JOURNAL_PER_LINE_MAX + JOURNAL_PER_LINE_MAX // 4
 _TRIM_ALL_EVERY: Final = 256
+_NO_REFUSALS: Final = (StoreUnavailable, LeaseLost, ClientClosed, ForkedClient)
+"""Errors that say nothing of what was to be written: another try may succeed, or there is none."""
+_Batch: TypeAlias = list[tuple[JournalEntry, Note]]
 
 
 class Journal:
@@ -62,6 +67,7 @@ class Journal:
         self._written = 0
         self._dropped = 0
         self._failed = 0
+        self._warned = False
         self._writing = threading.Lock()  # one batch at a time: of one hold the end is written last
 
     def follow(self, hold: Holding) -> None:
@@ -83,7 +89,7 @@ class Journal:
         hold._on_end(ended)
 
     def statistics(self) -> dict[str, object]:
-        """Entries written, waiting, and dropped for want of room; tries that failed."""
+        """Entries written, waiting, and dropped, for want of room or refused; tries that failed."""
         with self._guard:
             return {
                 "written": self._written,
@@ -161,20 +167,36 @@ class Journal:
             if taken and taken[0]:
                 self._writing.release()
 
-    def _batch(self) -> list[JournalEntry]:
+    def _batch(self) -> _Batch:
         with self._guard:
-            return list(islice(self._waiting.values(), NOTES_AT_ONCE_MAX))
+            waiting = list(islice(self._waiting.values(), NOTES_AT_ONCE_MAX))
+        batch: _Batch = []
+        room = NOTES_BYTES_MAX
+        for entry in waiting:
+            note = journal_note(entry)
+            room -= len(note.text.encode())
+            if batch and room < 0:
+                break
+            batch.append((entry, note))
+        return batch
 
-    def _write_batch(self, batch: list[JournalEntry], until: float) -> None:
-        operating = self._operating()
-        counts = operating.write([journal_note(entry) for entry in batch], until)
+    def _write_batch(self, batch: _Batch, until: float) -> None:
+        try:
+            operating = self._operating()
+            counts = operating.write([note for _, note in batch], until)
+        except _NO_REFUSALS:
+            raise
+        except HoldfastError as error:  # it would be refused each time, and what waits behind it as well
+            if len(batch) == 1:
+                self._drop(batch[0], error)
+            else:
+                for one in batch:
+                    self._write_batch([one], until)
+            return
         with self._guard:
             self._written += len(batch)
             self._since_trim += len(batch)
-            for entry in batch:  # unless its end came meanwhile: that waits
-                key = (entry.resource, entry.token)
-                if self._waiting.get(key) is entry:
-                    del self._waiting[key]
+            self._forget(batch)
             trim_all = self._since_trim >= _TRIM_ALL_EVERY
             self._since_trim = 0 if trim_all else self._since_trim
         for resource, count in counts.items():
@@ -182,3 +204,22 @@ class Journal:
                 operating.trim(Shelf.JOURNAL, resource, JOURNAL_PER_LINE_MAX, until)
         if trim_all:
             operating.trim_all(Shelf.JOURNAL, JOURNAL_MAX, until)
+
+    def _drop(self, refused: tuple[JournalEntry, Note], error: HoldfastError) -> None:
+        with self._guard:
+            self._dropped += 1
+            self._forget([refused])
+            warned, self._warned = self._warned, True
+        if not warned:
+            _log.warning(
+                "the journal's entry about %r was refused and is dropped (later ones are only counted): %s",
+                refused[0].resource,
+                error,
+            )
+
+    def _forget(self, batch: _Batch) -> None:
+        """They wait no more, unless an end came meanwhile: that does."""
+        for entry, _ in batch:
+            key = (entry.resource, entry.token)
+            if self._waiting.get(key) is entry:
+                del self._waiting[key]

@@ -83,6 +83,9 @@ JOURNAL_CLOSE_SECONDS: Final = 1.0
 """For how long closing a client waits for its last entries to be written."""
 NOTES_AT_ONCE_MAX: Final = 32
 """In one request. etcd takes 128 operations in a transaction, and each line's count is one."""
+NOTES_BYTES_MAX: Final = 256 * 1024
+"""Of the journal's texts in one request, unless a single one has more. etcd takes 1.5 MiB, `holdfast serve` 1 MiB,
+JSON's escapes included."""
 PAGE_KEYS: Final = 500
 """How much of a long listing is asked for at once."""
 REQUESTS_AT_ONCE_MAX: Final = 64

@@ -222,6 +222,11 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
         raise
 
 
+def tell_abandoned(turn: Turn, entry: Entry, hub: Hub, why: BaseException) -> None:
+    """The turn had come, and nobody will ever have a hold of it."""
+    _tell_end("abandoned", entry, turn.waited_seconds, hub, turn.behind, reason=type(why).__name__)
+
+
 def _tell_end(
     event: str, entry: Entry, seconds: float, hub: Hub, behind: str | None, *, reason: str | None = None
 ) -> None:

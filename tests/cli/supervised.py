@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from holdfast.cli.supervise.watchdog import descendants, send
@@ -136,10 +136,12 @@ class Family:
 
 
 @contextmanager
-def started(*arguments: str, url: str, prepare: Callable[[], None] | None = None) -> Iterator[Started]:
+def started(
+    *arguments: str, url: str, prepare: Callable[[], None] | None = None, program: Sequence[str] = PROGRAM
+) -> Iterator[Started]:
     """The program in pipes; ended at the end."""
     process = subprocess.Popen(
-        [*PROGRAM, *arguments],
+        [*program, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -200,6 +200,22 @@ def test_readiness_file_goes_with_a_holdfast_that_is_killed(url: str, tmp_path: 
         assert not ready.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_readiness_file_goes_with_a_watchdog_that_is_ended(
+    url: str, client: library.Client, tmp_path: Path, number: int
+) -> None:
+    """Killed, or stopped and killed by holdfast when CMD has to end: it takes nothing away, and others may lead."""
+    ready = tmp_path / "ready"
+    with started("elect", "job", "--ready-file", str(ready), "--once", "--", *LEAD, url=url) as leader:
+        leader.up()
+        eventually(ready.exists)
+        os.kill(leader.watchdog, number)
+        if number == signal.SIGSTOP:
+            depose(client, "job")
+        assert leader.end()[0] == 76
+    assert not ready.exists()
+
+
 def test_health_port_answers_probes(url: str, client: library.Client) -> None:
     """Healthy from the start, ready only while CMD runs; who leads is asked of the store."""
     port = free_port()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -124,6 +127,43 @@ def test_lease_of_another_replica_is_told_apart_from_one_that_is_gone() -> None:
                 with pytest.raises(Problem) as caught:
                     keeps.find(EVERYBODY, name)
                 assert caught.value.code is code
+
+    asyncio.run(scenario())
+
+
+def test_closed_lease_takes_no_memory_until_its_ttl_is_over() -> None:
+    """A tenant that opens and closes leases of a day in a loop does not fill the replica."""
+    lent: list[weakref.ref[Lent]] = []
+
+    def are_gone() -> bool:
+        gc.collect()
+        return not any(each() for each in lent)
+
+    async def scenario() -> None:
+        async with lender("closed") as (keeps, _):
+            for number in range(20):
+                lease_id, one = await keeps.open(EVERYBODY, f"{NONCE}{number}", 86_400.0, 0.0, soon())
+                lent.append(weakref.ref(one))
+                del one
+                await keeps.close(EVERYBODY, lease_id, soon())
+            assert len(keeps) == 0
+            await eventually(are_gone)
+
+    asyncio.run(scenario())
+
+
+def test_tickets_that_have_left_are_remembered_in_bounded_room() -> None:
+    """The newest of them, by each lease: what is late is late by seconds."""
+
+    async def scenario() -> None:
+        async with lender("left") as (keeps, _):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            before = sys.getsizeof(lent._left)
+            for number in range(20_000):
+                lent.leave_behind(f"{number:020d}")
+            assert lent.has_left(f"{19_999:020d}")
+            assert lent.has_left(f"{20_000 - 500:020d}")
+            assert sys.getsizeof(lent._left) - before < 100_000
 
     asyncio.run(scenario())
 

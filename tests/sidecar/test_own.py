@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 import pytest
 
-from holdfast import ClientClosed, StoreUnavailable
+from holdfast import ClientClosed, LeaseLost, StoreUnavailable
+from holdfast.backends.etcd.own import EtcdOwnLease
 from holdfast.backends.etcd.wire import Wire
 from holdfast.backends.etcd.words import LeaseGone
+from holdfast.events import Event
+from holdfast.sidecar import own
 from holdfast.sidecar.holdids import OwnId, read, write
 from holdfast.sidecar.keeping import HoldGone, Keeper, KeyReused, NoSuchHold
 from tests.conformance.worlds import EtcdWorld, World
@@ -349,6 +353,47 @@ def test_caller_that_hangs_up_at_any_moment_leaves_nothing(store: World, key: st
                     told += 1
                 await until(lambda: store.tickets("a") == [])
             assert told < 40
+
+    run(test())
+
+
+@ETCD
+@pytest.mark.parametrize("how", ["renew", "entrust", "hangs up"])
+def test_turn_that_becomes_no_hold_is_told_as_abandoned(
+    store: World, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Law 15: nobody waits there any more, or the gauge of those who wait would count it for ever."""
+    renewing, go_on = threading.Event(), threading.Event()
+
+    def fails(*_: object) -> None:
+        raise LeaseLost("it is over")
+
+    def waits(*_: object) -> float:
+        renewing.set()
+        go_on.wait(30.0)
+        return 10.0
+
+    async def test() -> None:
+        events: list[Event] = []
+        async with store.client(ttl=10) as client:
+            client.subscribe(events.append)
+            keeper = Keeper(client)
+            monkeypatch.setattr(own, "_FRESH", 2.0)  # every turn is renewed once, as one that has waited for long
+            monkeypatch.setattr(EtcdOwnLease, "entrust" if how == "entrust" else "renew", fails)
+            if how == "hangs up":
+                monkeypatch.setattr(EtcdOwnLease, "renew", waits)
+            one = asyncio.create_task(keeper.acquire(wanted(), wait_seconds=60))
+            if how == "hangs up":
+                await until(renewing.is_set)
+                one.cancel()
+                go_on.set()
+            with pytest.raises(asyncio.CancelledError if how == "hangs up" else LeaseLost):
+                await one
+            told = [event for event in events if event.ticket]
+            assert [event.event for event in told] == ["entered", "abandoned"]
+            assert told[0].ticket == told[1].ticket
+            await until(lambda: store.tickets("a") == [])
+            await keeper.close()
 
     run(test())
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Ending, InvalidOption
+from holdfast import Ending, InvalidOption, StoreRefused
 from holdfast.backends import memory
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.limits import JOURNAL_WAITING_MAX
+from holdfast.limits import JOURNAL_WAITING_MAX, NOTES_BYTES_MAX
+from holdfast.operating import Note
 from tests.conformance.worlds import eventually
 
 
@@ -61,6 +64,69 @@ def test_interrupted_writing_is_tried_again() -> None:
         faults_of(client).lose_request("write", times=5)
         client.lock("a").acquire().release()
         assert eventually(lambda: len(client.operator().history("a")) == 1)
+
+
+class Refusing:
+    """The store's verbs, but for notes about one line, which it refuses, and requests of more than it takes at once."""
+
+    def __init__(self, verbs: Any, line: str = "", text_bytes_max: int = 10**9) -> None:
+        self._verbs = verbs
+        self._line = line
+        self._text_bytes_max = text_bytes_max
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._verbs, verb)
+
+    def write(self, notes: Sequence[Note], until: float) -> Mapping[str, int]:
+        if any(note.resource == self._line for note in notes):
+            raise InvalidOption("this note is too large")
+        if sum(len(note.text.encode()) for note in notes) > self._text_bytes_max:
+            raise StoreRefused("request is too large")
+        written: Mapping[str, int] = self._verbs.write(notes, until)
+        return written
+
+
+def refuse(client: holdfast.Client, **what: Any) -> None:
+    journal: Any = client._house._journal
+    operating = journal._operating
+    journal._operating = lambda: Refusing(operating(), **what)
+
+
+def test_entry_that_the_store_refuses_is_dropped_alone_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It would be refused each time: those behind it are written, and the first of its kind stands in the log."""
+    with holdfast.connect("memory://journal-refused", journal=True) as client:
+        refuse(client, line="bad")
+        for name in ("before", "bad", "behind"):
+            client.lock(name).acquire().release()
+        assert eventually(lambda: journal_of(client)["waiting"] == 0)
+        client.lock("bad").acquire().release()
+        assert eventually(lambda: journal_of(client)["waiting"] == 0)
+        assert journal_of(client)["dropped"] >= 2
+        assert [len(client.operator().history(name)) for name in ("before", "bad", "behind")] == [1, 0, 1]
+    (told,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "'bad'" in told.getMessage()
+    assert "this note is too large" in told.getMessage()
+
+
+def test_store_that_is_away_costs_no_entry_of_those_it_would_take() -> None:
+    """What was refused is dropped, what was not answered is kept."""
+    with holdfast.connect("memory://journal-away", journal=True, timeout=0.1) as client:
+        refuse(client, line="bad")
+        faults_of(client).lose_request("write", times=3)
+        for name in ("before", "bad", "behind"):
+            client.lock(name).acquire().release()
+        assert eventually(lambda: journal_of(client)["waiting"] == 0, 30.0)
+        assert [len(client.operator().history(name)) for name in ("before", "bad", "behind")] == [1, 0, 1]
+
+
+def test_one_request_is_bounded_by_bytes() -> None:
+    """Each of the entries is taken, all of them at once would not be."""
+    with holdfast.connect("memory://journal-bytes", journal=True) as client:
+        refuse(client, text_bytes_max=NOTES_BYTES_MAX)
+        holds = [client.election(f"e{n}", value="v" * 60_000).campaign().acquire() for n in range(30)]
+        assert eventually(lambda: journal_of(client)["waiting"] == 0)
+        assert journal_of(client) == {"written": 30, "waiting": 0, "dropped": 0, "failed": 0}
+        assert all(hold.release() for hold in holds)
 
 
 def test_closing_writes_what_is_left_and_does_not_wait_for_ever() -> None:

@@ -126,6 +126,8 @@ def test_hold_interrupted_while_it_is_made_leaves_no_ticket(world: World) -> Non
         run(house.holding(client.lock("a")._ask, house.patience(None), make), world.clock)
     world.await_event("reaped")
     assert world.tickets == 0
+    (told,) = world.heard("abandoned")  # or whoever counts who waits would count it for ever
+    assert (told.ticket, told.reason) == (world.heard("entered")[0].ticket, "Interrupted")
 
 
 def test_client_closed_while_a_hold_is_being_made_releases_the_others_too(

@@ -43,6 +43,7 @@ class Lent:
         self.lock_delay = lock_delay
         self.ends_at = 0.0
         self.over = False
+        self.timer: asyncio.TimerHandle | None = None
         self.tickets: dict[str, Ticket] = {}
         self.entering: dict[str, asyncio.Task[Line]] = {}
         self.asked: set[str] = set()
@@ -221,7 +222,8 @@ class Lending:
 
     def _look_later(self, tenant: str, lease_id: str, lent: Lent) -> None:
         seconds = max(0.0, lent.ends_at - self._house.clock.now())
-        asyncio.get_running_loop().call_later(seconds + 0.005, self._look, tenant, lease_id, lent)
+        loop = asyncio.get_running_loop()
+        lent.timer = loop.call_later(seconds + 0.005, self._look, tenant, lease_id, lent)
 
     def _look(self, tenant: str, lease_id: str, lent: Lent) -> None:
         """Has its time come? Renewals move it without touching the timer."""
@@ -237,6 +239,8 @@ class Lending:
 
     def _forget(self, tenant: str, lease_id: str, lent: Lent) -> None:
         lent.over = True
+        if lent.timer is not None:
+            lent.timer.cancel()  # it would keep all of this until the TTL is over
         if self._lent.pop((tenant, lease_id), None) is not None:
             self._by_tenant[tenant] -= 1
 

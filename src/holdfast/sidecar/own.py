@@ -26,7 +26,7 @@ from holdfast.sidecar import holdids
 from holdfast.sidecar.errors import HoldGone, gone
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.holdids import OwnId
-from holdfast.turn import Abandon, NeverEntered, Operate, Patience, Renew, Steps, Turn, take_turn
+from holdfast.turn import Abandon, NeverEntered, Operate, Patience, Renew, Steps, Turn, take_turn, tell_abandoned
 
 _FRESH: Final = 0.9
 """Share of its TTL that an owner is told of at least, when its turn has come."""
@@ -123,11 +123,13 @@ class OwnHolds:
                 yield Renew(lease, self._house.request_until())
             proof = Proof(self._house.clock.now() + lease.remaining(), lease.ttl, entry.owner)
             hold = lease.entrust(turn.ticket)
-        except GeneratorExit:
+        except GeneratorExit as end:
             lease.abandon(entry)
+            tell_abandoned(turn, entry, self._house.hub, end)
             raise
-        except BaseException:  # cancelled just now, or the lease was lost: nobody would ever renew it
+        except BaseException as error:  # cancelled just now, or the lease was lost: nobody would ever renew it
             yield Abandon(lease, entry)
+            tell_abandoned(turn, entry, self._house.hub, error)
             raise
         ids = held_together(turn, entry)
         shown = None if len(ids) > FENCE_HOLDERS_MAX else ids

@@ -29,6 +29,8 @@ _DIAL_SECONDS: Final = 2.0
 _SILENCE_SECONDS: Final = 25.0
 """The service gives a sign of life every ten."""
 _AT_ONCE_MAX: Final = 100
+_BYTES_MAX: Final = 64 * 1024
+"""Of the waits in one request, unless a single one has more. The service takes 128 KiB in all."""
 _DROPPED_MAX: Final = 200
 """So many waits that nobody waits for any more are told to the service at the latest."""
 _log = logging.getLogger("holdfast")
@@ -38,6 +40,7 @@ class _Wait(NamedTuple):
     signal: Signal
     kind: str
     body: Json
+    body_bytes: int
     registered: Signal
 
 
@@ -100,12 +103,14 @@ class Changes:
 
     def _add(self, signal: Signal, kind: str, body: Json) -> tuple[Callable[[], None], Signal]:
         number, registered = next(self._numbers), Signal()
+        body = {"wait": number, **body}
+        wait = _Wait(signal, kind, body, len(json.dumps(body, separators=(",", ":"))), registered)
         with self._guard:
             if self._closing.is_set():
                 signal.set()
                 registered.set()
                 return (lambda: None), registered
-            self._waits[number] = _Wait(signal, kind, {"wait": number, **body}, registered)
+            self._waits[number] = wait
             self._new.append(number)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="holdfast-changes", daemon=True)
@@ -200,8 +205,7 @@ class Changes:
         """Tell the service what is new, and what nobody waits for any more."""
         while True:
             with self._guard:
-                numbers = [self._new.popleft() for _ in range(min(len(self._new), _AT_ONCE_MAX))]
-                waits = [wait for number in numbers if (wait := self._waits.get(number)) is not None]
+                waits = self._next_waits()
                 due = waits or len(self._dropped) >= _DROPPED_MAX
                 dropped, self._dropped = (
                     (self._dropped[:_DROPPED_MAX], self._dropped[_DROPPED_MAX:]) if due else ([], self._dropped)
@@ -214,6 +218,20 @@ class Changes:
             self._calls.ask("/v1/waits", body, self._clock.now() + _DIAL_SECONDS)
             for wait in waits:
                 wait.registered.set()
+
+    def _next_waits(self) -> list[_Wait]:
+        """The oldest new ones that one request can carry; without those that nobody waits for any more."""
+        waits: list[_Wait] = []
+        room = _BYTES_MAX
+        while self._new and len(waits) < _AT_ONCE_MAX:
+            wait = self._waits.get(self._new[0])
+            if wait is not None:
+                room -= wait.body_bytes
+                if waits and room < 0:
+                    break
+                waits.append(wait)
+            self._new.popleft()
+        return waits
 
     def _take(self, lines: Iterable[bytes]) -> None:
         for line in lines:

@@ -39,6 +39,10 @@ from holdfast.signals import Signal
 _BEAT_SECONDS_MAX: Final = 5.0
 _TICKETS_MAX: Final = 300
 """Tickets that one wait may name."""
+_TICKETS_BYTES_MAX: Final = 48 * 1024
+"""All that one wait says of them: it must fit into a request, see changes.py. A key has the name of the line in it."""
+_BESIDE_KEY_BYTES: Final = 100
+"""Token, version, and what they are called."""
 
 
 class ServiceLease:
@@ -295,8 +299,7 @@ class ServiceLease:
 
     def _waits(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> list[Json]:
         """What to wait for, a request's share of tickets at a time: whichever changes sets the signal."""
-        named = tickets or line.tickets
-        shares = [named[start : start + _TICKETS_MAX] for start in range(0, len(named), _TICKETS_MAX)] or [()]
+        shares = _shares(tickets or line.tickets)
         if not tickets and len(shares) > 1:
             shares = shares[:1]  # of so long a line any change at all is news: the rest of it is one
         return [
@@ -313,6 +316,20 @@ class ServiceLease:
             }
             for share in shares
         ]
+
+
+def _shares(tickets: Sequence[Ticket]) -> list[list[Ticket]]:
+    """In their order, each of what one wait may name."""
+    shares: list[list[Ticket]] = [[]]
+    room = _TICKETS_BYTES_MAX
+    for ticket in tickets:
+        needed = len(ticket.key) + _BESIDE_KEY_BYTES
+        if shares[-1] and (len(shares[-1]) == _TICKETS_MAX or needed > room):
+            shares.append([])
+            room = _TICKETS_BYTES_MAX
+        shares[-1].append(ticket)
+        room -= needed
+    return shares
 
 
 def _named(ticket: Ticket) -> Json:

@@ -91,7 +91,7 @@ class Term:
         self._over = False
 
     def wait(self, acquire: Callable[[], holdfast.Hold | None]) -> holdfast.Hold | None:
-        """The hold, or None where it is not to be had at once. Raises what `acquire` does, or Interrupted."""
+        """The hold, or None where it is not to be had at once. Raises what `acquire` does, Interrupted, or Stop."""
         self._inbox.ask(acquire)
         while True:
             news = self._inbox.get()
@@ -104,12 +104,13 @@ class Term:
                 raise Interrupted(news.number)
             if isinstance(news, Signalled) and news.number in STOPPING:
                 stop_here(news.number)
-            if isinstance(news, Reported) and news.by is self._ward:  # it can only have ended: there is no CMD yet
+            if isinstance(news, Reported) and news.by is self._ward and not news.facts:
+                self._ward.refuse_unfit()
                 self._ward.close()
                 self._ward = Ward(self._inbox)
 
     def run(self, hold: holdfast.Hold) -> Outcome:
-        """CMD under the hold, to the end of both. The hold is given up."""
+        """CMD under the hold, to the end of both. The hold is given up. Raises Stop where no watchdog starts."""
         hold.on_change(lambda _state: self._inbox.put(Changed()))
         before = now()
         left = hold.remaining()
@@ -199,12 +200,16 @@ class Term:
             self._running(False)
         elif "gone" in facts:
             self._spare, self._stuck, self._over = facts["spare"], facts["stuck"], True
-        else:
+        elif not facts:
+            self._ward.refuse_unfit()
             self._take_over("the watchdog was killed")
 
     def _take_over(self, why: str) -> None:
         self._why_lost = self._why_lost or why
         self._stuck = self._ward.take_over()
+        if self._job.ready_file is not None:  # a watchdog that was killed took nothing away, and others may lead now
+            with contextlib.suppress(OSError):
+                os.unlink(self._job.ready_file)
         self._spare = self._ward.deadline - now()
         self._over = True
 

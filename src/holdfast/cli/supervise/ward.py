@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from holdfast.cli.codes import Code, Stop
 from holdfast.cli.supervise import watchdog
 from holdfast.cli.supervise.inbox import Inbox, Reported, has_terminal
 
@@ -24,6 +25,7 @@ class Ward:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._deadline = 0.0
+        self._heard = False
         theirs_orders, self._orders = os.pipe()
         self._reports, theirs_reports = os.pipe()
         try:
@@ -105,6 +107,17 @@ class Ward:
             os.kill(self._watchdog.pid, signal.SIGKILL)
         return watchdog.end_descendants(lambda _pid, _status: None)
 
+    def refuse_unfit(self) -> None:
+        """Once it has ended: raises Stop where it had not come to watch, because the next one would not either."""
+        if self._heard:
+            return
+        try:
+            code = self._watchdog.wait(_BITE_SECONDS)
+            how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        except subprocess.TimeoutExpired:
+            how = "a closed pipe"
+        raise Stop(Code.UNREACHABLE, f"the watchdog could not start, and nothing is run without it: {how}")
+
     def close(self) -> None:
         """Give the pipe back: a watchdog that has nothing to watch ends."""
         with contextlib.suppress(OSError):
@@ -122,6 +135,7 @@ class Ward:
     def _listen(self) -> None:
         with os.fdopen(self._reports, "rb") as reports:
             for line in reports:
+                self._heard = True
                 self._inbox.put(Reported(json.loads(line), self))
         self._inbox.put(Reported({}, self))
 

@@ -11,7 +11,8 @@ that could stall. It starts CMD as its child, is told every new deadline, and ac
 watchdog in the tree of processes, and becomes its child when all between have gone. None is left when it has no child.
 
 Orders and reports are JSON, one object a line. Orders: `start` once, then `deadline`, `signal`, `drain`, `kill`.
-Reports: `started` or `failed`, `ending` (time was up), `ended` with CMD's exit code, `gone` when nothing is left.
+Reports: `ready` at first, `started` or `failed`, `ending` (time was up), `ended` with CMD's exit code, `gone` when
+nothing is left.
 
 Clocks: CLOCK_BOOTTIME, as the library's deadlines are. The alarm is a timerfd of that clock, so that a machine that was
 suspended beyond the deadline ends CMD as soon as it wakes.
@@ -127,7 +128,7 @@ class Watchdog:
         os.set_blocking(wake, False)
         os.set_blocking(orders, False)
         self._ignore_signals(wake)
-        self._alarm = _LIBC.timerfd_create(time.CLOCK_BOOTTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+        self._alarm = _alarm()
         self._shown = os.memfd_create("holdfast-deadline")
         self._poll = select.poll()
         for each in (orders, self._wake, self._alarm):
@@ -142,6 +143,7 @@ class Watchdog:
 
     def watch(self) -> None:
         """Until nothing is left to watch."""
+        self._report(ready=True)
         while True:
             happened = {fd for fd, _ in self._poll.poll()}
             if self._wake in happened:
@@ -358,6 +360,14 @@ def _awake(_number: int, _frame: object) -> None:
     """Having been called is enough: it writes to the pipe that wakes the loop."""
 
 
+def _alarm() -> int:
+    """A timer of the clock of all deadlines. Raises OSError: a sandbox may refuse it."""
+    timer: int = _LIBC.timerfd_create(time.CLOCK_BOOTTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+    if timer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "timerfd_create(CLOCK_BOOTTIME)")
+    return timer
+
+
 def _children_listed(of: int) -> list[int]:
     """As the kernel lists them; it may leave out some while others end, which the next round finds."""
     found: list[int] = []
@@ -379,9 +389,13 @@ def _children_searched() -> Callable[[int], list[int]]:
 
 
 if __name__ == "__main__":
-    adopt_orphans()
     pipes = (int(os.environ.pop(ORDERS_FD)), int(os.environ.pop(REPORTS_FD)))
     for pipe in pipes:
         os.set_inheritable(pipe, False)
-    Watchdog(*pipes).watch()
+    try:
+        adopt_orphans()
+        watching = Watchdog(*pipes)
+    except OSError as error:
+        sys.exit(f"holdfast: no process can be watched here: {error}")
+    watching.watch()
     sys.exit(0)

@@ -513,6 +513,20 @@ def test_journal_keeps_the_newest_entries_of_a_line(world: World) -> None:
 
 
 @needs("for_operators")
+def test_journal_takes_large_values(world: World) -> None:
+    """However many of them wait to be written together."""
+    world.keeps_notes = True
+    client = world.client(journal=True)
+    value = "v" * 60_000
+    holds = [client.election(f"e{number}", value=value).campaign().acquire() for number in range(30)]
+    assert eventually(lambda: client.statistics()["journal"]["waiting"] == 0)
+    assert client.statistics()["journal"]["dropped"] == 0
+    assert [entry.value for entry in world.client().operator().history("e29")] == [value]
+    for hold in holds:
+        hold.release()
+
+
+@needs("for_operators")
 def test_nothing_is_written_down_unless_asked_for(world: World) -> None:
     """Law 12 holds as ever for those who use neither journal nor audit."""
     client = world.client()
