@@ -24,7 +24,7 @@ from holdfast.sidecar.problems import Code, Problem
 from holdfast.sidecar.seals import BrokenSeal, Seals
 from holdfast.sidecar.tenants import EVERYBODY, Tenant
 from holdfast.signals import Signal
-from holdfast.turn import Leave, Operate, Step
+from holdfast.turn import Amend, Leave, Operate, Step
 
 NONCE = "n" * 16
 BILLING, SHIPPING = Tenant.of("billing"), Tenant.of("shipping")
@@ -69,6 +69,10 @@ def busy(workers: Workers) -> Iterator[None]:
 
 def tickets(store: memory.MemoryStore) -> list[str]:
     return [ticket.id for line in store.lines.values() for ticket in line]
+
+
+def values(store: memory.MemoryStore) -> list[str]:
+    return [ticket.value for line in store.lines.values() for ticket in line]
 
 
 async def entered(keeps: Lending, lent: Lent, entry: Entry) -> Ticket:
@@ -343,11 +347,48 @@ def test_tenant_has_so_many_tickets_and_leases_and_no_more(monkeypatch: pytest.M
     asyncio.run(scenario())
 
 
-def test_amendments_are_taken_in_their_order() -> None:
-    """One that comes late does nothing; each try of the last one does."""
-    lent = Lent(None, EVERYBODY, 0.0)  # type: ignore[arg-type]  # no lease is asked
-    assert [lent.comes_next("a", order) for order in (1, 1, 3, 2, 3)] == [True, True, True, False, True]
-    assert lent.comes_next("b", 1)
+def test_amendment_that_was_overtaken_does_nothing_and_its_ticket_stands() -> None:
+    """A later one came first; each try of the last one is carried out. Of a ticket that is gone all are told so."""
+
+    async def scenario() -> None:
+        async with lender("overtaken") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            ticket = await entered(keeps, lent, Entry("a", "me"))
+            for order, stands in ((1, "1"), (1, "1"), (3, "3"), (2, "3"), (3, "3")):
+                assert await keeps.amend(lent, Amend(lent.lease, ticket, str(order), soon()), order) is True
+                assert values(store) == [lent.tickets[ticket.id].value] == [stands]
+            await keeps.asked(lent, Leave(lent.lease, ticket, soon()))
+            for order in (5, 4):
+                assert await keeps.amend(lent, Amend(lent.lease, ticket, "", soon()), order) is False
+
+    asyncio.run(scenario())
+
+
+def test_amendments_of_a_ticket_are_carried_out_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is slow at the store does not take the place of the next, which was confirmed."""
+
+    async def scenario() -> None:
+        async with lender("one-at-a-time") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            ticket = await entered(keeps, lent, Entry("a", "me"))
+            right, begun, go_on = lent.lease.amend, threading.Event(), threading.Event()
+
+            def slow(ticket: Ticket, value: str, until: float) -> bool:
+                if value == "A":
+                    begun.set()
+                    assert go_on.wait(10.0)
+                return right(ticket, value, until)
+
+            monkeypatch.setattr(lent.lease, "amend", slow)
+            first = asyncio.create_task(keeps.amend(lent, Amend(lent.lease, ticket, "A", soon()), 1))
+            await eventually(begun.is_set)
+            second = asyncio.create_task(keeps.amend(lent, Amend(lent.lease, ticket, "B", soon()), 2))
+            await asyncio.wait((second,), timeout=0.3)  # it may, and must not
+            go_on.set()
+            assert all(await asyncio.gather(first, second))
+            assert values(store) == ["B"]
+
+    asyncio.run(scenario())
 
 
 def test_wait_is_told_once_and_gives_back_its_watch() -> None:

@@ -29,7 +29,7 @@ from holdfast.sidecar.compound import Blob, Items, Maybe, NumberText, OneOf, Sha
 from holdfast.sidecar.drain import draining
 from holdfast.sidecar.exchange import Answer
 from holdfast.sidecar.fields import Field, Seconds, Text, Whole
-from holdfast.sidecar.lending import Lent, amended, renamed
+from holdfast.sidecar.lending import Lent, renamed
 from holdfast.sidecar.problems import OF_THE_STORE, Code, Problem
 from holdfast.sidecar.routes import Call, Handler, Route
 from holdfast.sidecar.service import Service
@@ -174,12 +174,11 @@ async def amend(service: Service, call: Call) -> Answer:
     """Give a ticket another value."""
     lent, fields = _lent(service, call), call.fields
     ticket = _standing(lent, call)
-    done = False
-    if ticket is not None and lent.comes_next(ticket.id, fields["order"]):
+    stands = False
+    if ticket is not None:
         step = Amend(lent.lease, ticket, fields["value"], soon(service, call))
-        done = await service.lending.asked(lent, step)
-        amended(lent, ticket.id, fields["value"])
-    return answered({"stands": done})
+        stands = await service.lending.amend(lent, step, fields["order"])
+    return answered({"stands": stands})
 
 
 async def leave(service: Service, call: Call) -> Answer:
@@ -419,7 +418,7 @@ ROUTES: Final = (
         "amend",
         amend,
         summary="Give a ticket another value",
-        about="If that very ticket still stands, and no later one was asked for meanwhile.",
+        about=("If that very ticket still stands. One that comes after a later one is answered as that was."),
         fields=(
             *_TICKET,
             Field("value", Text(VALUE_BYTES_MAX, free=True), "The new one."),
@@ -427,7 +426,7 @@ ROUTES: Final = (
         ),
         body={**_TICKET_BODY, "version": "33", "value": "10.0.0.7:8080", "order": 1},
         answer="TicketStands",
-        answer_about="Does it stand, with that value?",
+        answer_about="Does it stand, with that value or a later one?",
         example={"stands": True},
     ),
     _verb(

@@ -28,12 +28,22 @@ from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.problems import Code, Problem, later
 from holdfast.sidecar.tenants import Tenant
-from holdfast.turn import Enter, Leave, Look, Operate, Renew, Step, Steps
+from holdfast.turn import Amend, Enter, Leave, Look, Operate, Renew, Step, Steps
 
 Outcome = TypeVar("Outcome")
 _ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _GONE: Final = "this lease is over: closed, not renewed in time, or ended by the store. Stop the protected work"
 _log = logging.getLogger("holdfast.sidecar")
+
+
+class Amendments:
+    """Of one ticket: carried out one at a time, the newest last."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()  # held while one is carried out
+        self.order = 0
+        self.stands = True
+        """Did the ticket stand when the newest was carried out?"""
 
 
 class Lent:
@@ -50,22 +60,25 @@ class Lent:
         self.entering: dict[str, asyncio.Task[Line]] = {}
         self.asked: set[str] = set()
         """Tickets that the store was asked to put: they may stand there, whatever was told of them."""
-        self._amended: dict[str, int] = {}
+        self._amendments: dict[str, Amendments] = {}
         self._left: OrderedDict[str, None] = OrderedDict()
 
-    def comes_next(self, ticket_id: str, order: int) -> bool:
-        """Has no later amendment of that ticket come before this one?"""
-        if order < self._amended.get(ticket_id, 0):
-            return False
-        self._amended[ticket_id] = order
-        return True
+    def amendments(self, ticket_id: str) -> Amendments:
+        """Of that ticket."""
+        return self._amendments.setdefault(ticket_id, Amendments())
+
+    def amended(self, ticket_id: str, value: str) -> None:
+        """Its value is another one now."""
+        ticket = self.tickets.get(ticket_id)
+        if ticket is not None:
+            self.tickets[ticket_id] = ticket._replace(value=value)
 
     def leave_behind(self, ticket_id: str) -> None:
         """That ticket is gone: a request for it that comes late must not put another."""
         self.tickets.pop(ticket_id, None)
         self.entering.pop(ticket_id, None)
         self.asked.discard(ticket_id)
-        self._amended.pop(ticket_id, None)
+        self._amendments.pop(ticket_id, None)
         self._left[ticket_id] = None
         if len(self._left) > LEFT_KNOWN_MAX:
             self._left.popitem(last=False)
@@ -158,6 +171,16 @@ class Lending:
             lent.entering[entry.id] = task
             task.add_done_callback(lambda done: _settle(lent, entry.id, done))
         return await asyncio.shield(task)
+
+    async def amend(self, lent: Lent, step: Amend, order: int) -> bool:
+        """Give a ticket another value, unless a later amendment has; False where it is gone."""
+        newest = lent.amendments(step.ticket.id)
+        async with newest.turn:
+            if order >= newest.order:
+                newest.order = order
+                newest.stands = await self.asked(lent, step)
+                lent.amended(step.ticket.id, step.value)
+            return newest.stands
 
     async def leave(self, lent: Lent, step: Leave) -> bool:
         """Remove a ticket; False where it was gone."""
@@ -276,13 +299,6 @@ class Lending:
             if stands_until is None and lent.lease.state in _ENDED:
                 stands_until = self._house.clock.now() + lent.lease.ttl + lent.lock_delay
             await asyncio.sleep(RETRY_PAUSE_MAX)
-
-
-def amended(lent: Lent, ticket_id: str, value: str) -> None:
-    """Its value is another one now."""
-    ticket = lent.tickets.get(ticket_id)
-    if ticket is not None:
-        lent.tickets[ticket_id] = ticket._replace(value=value)
 
 
 def renamed(entry: Entry, resource: str) -> Entry:

@@ -24,6 +24,7 @@ import httpx
 import pytest
 
 import holdfast
+from holdfast.backends.service.lease import ServiceLease
 from holdfast.fence import Fence
 from holdfast.lease import Entry
 from holdfast.operating import Shelf
@@ -274,6 +275,18 @@ def test_lease_stays_with_the_replica_that_lent_it(store_url: str, tmp_path: Pat
             client._house._backend._calls.session.move_on(_endpoint(both[0]), "a rumour")  # type: ignore[attr-defined]
             assert hold.renew() > 10.0
             assert hold.state is holdfast.HoldState.HELD
+
+
+def test_amendment_that_was_overtaken_ends_no_hold(thin: holdfast.Client, name: str) -> None:
+    """Two threads amend one hold over two connections, and the later one is there first."""
+    with thin.lock(name) as hold:
+        lease, ticket = hold._lease, hold._ticket
+        assert isinstance(lease, ServiceLease)
+        earlier = next(lease._orders)
+        assert lease.amend(ticket, "later", soon()) is True
+        lease._orders = iter([earlier])  # type: ignore[assignment]  # what the other thread had taken
+        assert lease.amend(ticket, "earlier", soon()) is True
+        assert [t.value for t in lease.survey(name, soon()).tickets] == ["later"]
 
 
 def test_two_hundred_waiters_of_one_client_cost_one_stream(open_service: Service, name: str) -> None:
