@@ -27,7 +27,7 @@ import holdfast
 from holdfast.backends.service.lease import ServiceLease
 from holdfast.fence import Fence
 from holdfast.lease import Entry
-from holdfast.operating import Shelf
+from holdfast.operating import Shelf, note_name
 from holdfast.remote import Json, write_note
 from holdfast.reports import AuditRecord, audit_note
 from holdfast.testing.servers.certificates import make_tls_files
@@ -174,6 +174,35 @@ def test_nobody_is_forced_out_without_an_audit_record(guarded_service: Service, 
             assert answer.status_code == 400
             assert "audit record" in answer.json()["detail"]
         assert hold.renew() > 10.0
+
+
+@pytest.mark.parametrize("whose", ["anybody's", "a tenant's"])
+def test_removal_overwrites_no_audit_record_of_another_one(
+    whose: str, open_service: Service, guarded_service: Service, name: str
+) -> None:
+    """Neither one of another line nor one of another ticket: it stands where that of this very removal belongs."""
+    if whose == "anybody's":
+        service, client, headers = open_service, holdfast.connect(open_service.url, ttl=20), {}
+    else:
+        service, client = guarded_service, as_tenant(guarded_service, BILLING.token)
+        headers = {"Authorization": f"Bearer {BILLING.token}"}
+    with client:
+        operator = client.operator()
+        forced = client.lock(name).acquire(timeout=20)
+        operator.force_release(name, token=forced.token, reason="stuck")
+        before = operator.audit(name)
+        hold = client.lock(f"{name}-b").acquire(timeout=20)
+        record = AuditRecord(f"{name}-b", hold.token, "me", "nothing", "me", 1.0, True, hold.id, "nonce")
+        here, elsewhere = audit_note(record), audit_note(dataclasses.replace(record, resource=name))
+        known = note_name(forced.token, forced.id)
+        for note in (elsewhere, dataclasses.replace(elsewhere, name=known), dataclasses.replace(here, name=known)):
+            body = {"resource": f"{name}-b", "ticketId": hold.id, "token": str(hold.token), "note": write_note(note)}
+            answer = httpx.post(f"{service.url.rstrip('/')}/v1/operate/remove", json=body, headers=headers)
+            assert answer.status_code == 400
+            assert "audit record" in answer.json()["detail"]
+        assert operator.audit(name) == before
+        assert hold.renew() > 10.0
+        hold.release()
 
 
 def test_program_that_dies_behind_a_living_service_loses_its_lock(
