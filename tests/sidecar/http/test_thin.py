@@ -306,6 +306,31 @@ def test_lease_stays_with_the_replica_that_lent_it(store_url: str, tmp_path: Pat
             assert hold.state is holdfast.HoldState.HELD
 
 
+def test_lease_that_can_not_be_renewed_keeps_no_other_from_being_renewed(
+    thin: holdfast.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are renewed on one thread: a beat that is refused for a while is not repeated there; renew() is."""
+    lease = thin._house.lease(20.0)
+    lease.renew(soon())
+    assert isinstance(lease, ServiceLease)
+    asked: list[str] = []
+    right = lease._calls.ask_once
+
+    def counted(path: str, body: Json, until: float) -> object:
+        asked.append(path)
+        return right(path, body, until)
+
+    monkeypatch.setattr(lease._calls, "ask_once", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "_path", "/v1/leases/of-another-replica")
+        lease._beats._beat()
+        assert len(asked) == 1
+        with pytest.raises(holdfast.StoreUnavailable, match="elsewhere"):
+            lease.renew(soon(1.0))
+        assert len(asked) > 2
+    assert lease.renew(soon()) > 10.0
+
+
 def test_amendment_that_was_overtaken_ends_no_hold(thin: holdfast.Client, name: str) -> None:
     """Two threads amend one hold over two connections, and the later one is there first."""
     with thin.lock(name) as hold:

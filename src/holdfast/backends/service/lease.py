@@ -168,7 +168,7 @@ class ServiceLease:
 
     def renew(self, until: float) -> float:
         self._opened(until)
-        if not self._keep_alive(until):
+        if not persist(lambda: self._keep_alive(until), until, self._clock):
             raise self._gone()
         return self.remaining()
 
@@ -224,13 +224,12 @@ class ServiceLease:
             raise self._gone() from None
 
     def _keep_alive(self, until: float) -> bool:
-        """One renewal; False when the service says that the lease is over."""
+        """One renewal, tried once; False when the service says that the lease is over."""
         sent = self._clock.now()
         try:
-            told = self._calls.ask(f"{self._path}/renew", {}, until)
+            told = self._calls.ask_once(f"{self._path}/renew", {}, until)
         except LeaseIsOver:
             return False
-        # measured from before this send: after retries that is too early, never too late
         self._belief.prove(sent, provable(told["remainingSeconds"]))
         return True
 
