@@ -353,6 +353,7 @@ ROUTES: Final = (
     _verb(
         "renew",
         renew,
+        keeps=True,
         summary="Let a lease live on",
         about="For its TTL from now on. About every third of the TTL is a good pace.",
         answer="LeaseLife",
@@ -363,6 +364,7 @@ ROUTES: Final = (
     _verb(
         "close",
         close,
+        keeps=True,
         summary="End a lease",
         about="All of its tickets go at once. Of one that is not there (any more) it is said as well.",
         answer="LeaseClosed",
@@ -384,6 +386,7 @@ ROUTES: Final = (
     _verb(
         "abandon",
         abandon,
+        keeps=True,
         summary="Leave a ticket to the service",
         about="It sees to it that the ticket goes, should it exist or come to exist.",
         fields=_ENTRY,
@@ -432,6 +435,7 @@ ROUTES: Final = (
     _verb(
         "leave",
         leave,
+        keeps=True,
         summary="Take a ticket out",
         about=(
             "That very one. `left` is false where it was gone: after a lost answer that was your own first try, but "

@@ -274,3 +274,24 @@ def test_limits_of_a_tenant_are_429_with_retry_after(url: str, tmp_path: Path, n
         codes = [user.get("/v1/locks").status_code for _ in range(100)]
         assert set(codes) == {200, 429}
         assert user.get("/healthz").status_code == 200
+
+
+def test_who_asks_too_often_loses_no_hold_for_it(url: str, tmp_path: Path, name: str) -> None:
+    """Renewals, and what gives up, have room of their own; and that has an end, too."""
+    with serving(url, tmp_path, "--rate", "5") as service, service.user() as user:
+        told = user.held(name)
+        opened = user.request("POST", "/v1/leases", json={"nonce": "n" * 16, "ttlSeconds": 20})
+        lease = f"/v1/leases/{opened.json()['leaseId']}"
+        entry = {"resource": f"{name}-b", "ownerId": "me", "ticketId": "t"}
+        assert user.request("POST", f"{lease}/enter", json=entry).status_code == 200
+        assert any(user.get("/v1/locks").status_code == 429 for _ in range(1000))
+        assert user.renew(told["leaseId"]).status_code == 200
+        assert user.release(told["leaseId"]).status_code == 200
+        for verb, body in (
+            ("renew", {}),
+            ("abandon", {**entry, "ticketId": "another"}),
+            ("leave", {"resource": f"{name}-b", "ticketId": "t"}),
+            ("close", {}),
+        ):
+            assert (verb, user.request("POST", f"{lease}/{verb}", json=body).status_code) == (verb, 200)
+        assert any(user.renew(told["leaseId"]).status_code == 429 for _ in range(1000))
