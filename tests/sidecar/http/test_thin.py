@@ -24,6 +24,7 @@ import httpx
 import pytest
 
 import holdfast
+from holdfast.backends.service import ServiceBackend
 from holdfast.backends.service.lease import ServiceLease
 from holdfast.fence import Fence
 from holdfast.lease import Entry
@@ -301,9 +302,46 @@ def test_lease_stays_with_the_replica_that_lent_it(store_url: str, tmp_path: Pat
     with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
         both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
         with holdfast.connect(f"http://{','.join(both)}", ttl=20) as client, client.lock("a") as hold:
-            client._house._backend._calls.session.move_on(_endpoint(both[0]), "a rumour")  # type: ignore[attr-defined]
+            _move_on(client, both[0])
             assert hold.renew() > 10.0
             assert hold.state is holdfast.HoldState.HELD
+
+
+def test_leases_of_two_replicas_disturb_each_other_in_nothing(store_url: str, tmp_path: Path) -> None:
+    """Each is renewed where it was lent, and its waits are told by that one: nobody is sent elsewhere, nor woken."""
+    with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
+        both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
+        with holdfast.connect(f"http://{','.join(both)}", ttl=20) as client, client.lock("a") as first:
+            _move_on(client, both[0])
+            with client.lock("b", ttl=30) as second:
+                signals = []
+                for hold in (first, second):
+                    assert hold.renew() > 10.0
+                    line = hold._lease.survey(hold.resource, soon())
+                    signals.append(hold._lease.wait_change(line, line.tickets, amendments=True))
+                eventually(lambda: client.statistics()["backend"]["streams"] == 2)  # type: ignore[index]
+                assert not any(signal.wait(0.5) for signal in signals)
+                for hold, signal in zip((first, second), signals, strict=True):
+                    assert hold._lease.amend(hold._ticket, "new", soon()) is True
+                    assert signal.wait(10.0)
+                    signal.close()
+                assert client.statistics()["backend"]["endpoints_failed"] == 1  # type: ignore[index]
+
+
+def test_replica_that_is_silent_costs_the_leases_of_another_nothing(store_url: str, tmp_path: Path) -> None:
+    """Not even the thread on which they are renewed."""
+    with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
+        both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
+        with FaultProxy(both[0], "etcd") as proxy:
+            with holdfast.connect(f"http://{proxy.endpoint},{both[1]}", ttl=60) as client, client.lock("a") as first:
+                _move_on(client, proxy.endpoint)
+                with client.lock("b", ttl=30) as second:
+                    proxy.blackhole()
+                    at = second._lease._belief.deadline  # type: ignore[attr-defined]
+                    for hold in (first, second):  # each beat of the first takes five seconds now
+                        hold._lease._beats._soon()  # type: ignore[attr-defined]
+                    eventually(lambda: second._lease._belief.deadline > at, 4.0)  # type: ignore[attr-defined]
+                    proxy.heal()
 
 
 def test_lease_that_can_not_be_renewed_keeps_no_other_from_being_renewed(
@@ -323,6 +361,7 @@ def test_lease_that_can_not_be_renewed_keeps_no_other_from_being_renewed(
     monkeypatch.setattr(lease._calls, "ask_once", counted)
     with monkeypatch.context() as patched:
         patched.setattr(lease, "_path", "/v1/leases/of-another-replica")
+        assert lease._beats is not None
         lease._beats._beat()
         assert len(asked) == 1
         with pytest.raises(holdfast.StoreUnavailable, match="elsewhere"):
@@ -462,6 +501,13 @@ def test_service_of_a_service_is_refused(open_service: Service) -> None:
     done = command("serve", "--listen", "0", url=open_service.url)
     assert done.code == 78
     assert "needs the store itself" in done.complaint
+
+
+def _move_on(client: holdfast.Client, endpoint: str) -> None:
+    """Leases are opened at the next one from now on."""
+    backend = client._house._backend
+    assert isinstance(backend, ServiceBackend)
+    backend._replicas.any.calls.session.move_on(_endpoint(endpoint), "a rumour")
 
 
 def _endpoint(text: str) -> tuple[str, int]:
