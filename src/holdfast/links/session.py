@@ -287,7 +287,7 @@ class Session(Generic[ReplyOf]):
         except OSError as error:
             if fresh or isinstance(error, TimeoutError):
                 raise self.failed(endpoint, error) from error
-            # An idle connection breaks when the server has closed it meanwhile. That says nothing about the
+            # An idle connection breaks when the server closes it just now. That says nothing about the
             # endpoint; but the request may have arrived, so whether to send it again is not decided here.
             raise StoreUnavailable(f"an idle connection to {endpoint[0]}:{endpoint[1]} had been closed") from error
         finally:
