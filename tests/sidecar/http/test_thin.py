@@ -288,6 +288,18 @@ def test_release_does_not_take_the_end_of_its_lease_for_its_own_work(open_servic
         assert hold.release() is False
 
 
+def test_release_takes_an_answer_that_says_nothing_of_the_lease(
+    thin: holdfast.Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is older than its client: what it does say counts."""
+    with thin.lock(name) as hold:
+        lease = hold._lease
+        assert isinstance(lease, ServiceLease)
+        with monkeypatch.context() as patched:
+            patched.setattr(lease._calls, "ask_once", lambda *_: {"left": True})
+            assert lease.leave(hold._ticket, soon()) is True
+
+
 def test_second_endpoint_serves_when_the_first_is_not_there(open_service: Service, name: str) -> None:
     """`http://a,b`: the client goes on to the next."""
     with socket.create_server(("127.0.0.1", 0)) as closed:

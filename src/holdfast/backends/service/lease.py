@@ -129,7 +129,7 @@ class ServiceLease:
                 f"the lease of the ticket in the line of {ticket.resource!r} is over, and the ticket stands until the "
                 "store has ended that, too"
             ) from error
-        if told["leaseOver"]:
+        if told.get("leaseOver", False):
             raise self._gone()  # and the ticket with it: no try of ours is known to have removed it
         return bool(told["left"])
 
