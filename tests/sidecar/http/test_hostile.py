@@ -247,6 +247,16 @@ def test_pipelined_requests_are_answered_in_order(open_service: Service) -> None
     assert got.index(b"healthy") < got.index(b"not-found")
 
 
+@pytest.mark.parametrize(
+    ("revision", "code"), [(2**63, "invalid-field"), (2**63 - 1, "invalid-field"), (2**63 - 2, "unknown-stream")]
+)
+def test_wait_from_a_revision_that_no_store_can_come_to_is_400(user: User, revision: int, code: str) -> None:
+    """All waits share one watch at the store, and it would begin behind the last number that a store can count to."""
+    wait = {"wait": 1, "leaseId": "l", "resource": "a", "revision": str(revision), "tickets": [], "anyChange": True}
+    answer = user.request("POST", "/v1/waits", json={"streamId": "s" * 16, "tickets": [wait]})
+    assert answer.json()["code"] == code
+
+
 def test_limits_of_a_tenant_are_429_with_retry_after(url: str, tmp_path: Path, name: str) -> None:
     """Holds, waiting requests, and requests a second."""
     with serving(url, tmp_path, "--holds", "3", "--waiting", "2") as service, service.user() as user:
