@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,8 @@ import holdfast.aio
 from holdfast.backends import memory
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreRefused, StoreUnavailable
-from holdfast.lease import Entry, Line, Ticket
+from holdfast.lease import Entry, LeaseState, Line, Ticket, Workers
+from holdfast.limits import WORKERS_MAX
 from holdfast.sidecar import bounds, lending
 from holdfast.sidecar.channels import Channel, Channels
 from holdfast.sidecar.lending import Lending, Lent
@@ -24,7 +27,7 @@ from holdfast.sidecar.problems import Code, Problem
 from holdfast.sidecar.seals import BrokenSeal, Seals
 from holdfast.sidecar.tenants import EVERYBODY, Tenant
 from holdfast.signals import Signal
-from holdfast.turn import Leave
+from holdfast.turn import Amend, Leave, Operate, Step
 
 NONCE = "n" * 16
 BILLING, SHIPPING = Tenant.of("billing"), Tenant.of("shipping")
@@ -35,9 +38,12 @@ def soon() -> float:
 
 
 @asynccontextmanager
-async def lender(name: str, holds_max: int = 100) -> AsyncIterator[tuple[Lending, memory.MemoryStore]]:
+async def lender(
+    name: str, holds_max: int = 100, timeout: float = 5.0
+) -> AsyncIterator[tuple[Lending, memory.MemoryStore]]:
     """One over a memory store of its own, and that store."""
-    async with holdfast.aio.connect(f"memory://lending-{name}", ttl=20) as client:
+    name = name.replace(" ", "-")
+    async with holdfast.aio.connect(f"memory://lending-{name}", ttl=20, timeout=timeout) as client:
         keeps = Lending(client._house, holds_max)
         try:
             yield keeps, memory.store(f"lending-{name}", SYSTEM_CLOCK)
@@ -52,8 +58,24 @@ async def eventually(what: Callable[[], bool], seconds: float = 10.0) -> None:
         await asyncio.sleep(0.01)
 
 
+@contextmanager
+def busy(workers: Workers) -> Iterator[None]:
+    """No worker comes free meanwhile."""
+    done = threading.Event()
+    for _ in range(WORKERS_MAX):
+        workers.submit(done.wait)
+    try:
+        yield
+    finally:
+        done.set()
+
+
 def tickets(store: memory.MemoryStore) -> list[str]:
     return [ticket.id for line in store.lines.values() for ticket in line]
+
+
+def values(store: memory.MemoryStore) -> list[str]:
+    return [ticket.value for line in store.lines.values() for ticket in line]
 
 
 async def entered(keeps: Lending, lent: Lent, entry: Entry) -> Ticket:
@@ -71,13 +93,93 @@ def test_lease_that_nobody_renews_ends_at_the_store(lock_delay: float) -> None:
             lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, lock_delay, soon())
             began = time.monotonic()
             await entered(keeps, lent, Entry("a", "me"))
-            await eventually(lambda: len(keeps) == 0)
+            await eventually(lambda: lent.over)
             assert 0.4 < time.monotonic() - began < 0.5 + 0.5
             await eventually(lambda: tickets(store) == [])
             assert time.monotonic() - began > 0.4 + lock_delay
             with pytest.raises(Problem) as caught:
                 keeps.find(EVERYBODY, lease_id)
             assert caught.value.code is Code.LEASE_GONE
+            await eventually(lambda: len(keeps) == 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["closed", "not renewed"])
+def test_lease_that_could_not_be_closed_is_closed_later(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker came free to ask the store, and its beats went on: it is over for its client, and never forgotten."""
+
+    async def scenario() -> None:
+        async with lender(f"later-{how}", timeout=0.2) as (keeps, store):
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, 0.0, soon())
+            await entered(keeps, lent, Entry("a", "me"))
+            closings = 0
+
+            def counted(step: Step) -> Any:
+                nonlocal closings
+                closings += isinstance(step, Operate)
+                return Lending.run(keeps, step)
+
+            monkeypatch.setattr(keeps, "run", counted)
+            with busy(keeps._house.workers):
+                if how == "closed":
+                    for _ in range(2):
+                        with pytest.raises(StoreUnavailable):
+                            await keeps.close(EVERYBODY, lease_id, SYSTEM_CLOCK.now() + 0.2)
+                await eventually(lambda: closings > 2)
+                assert lent.lease.state is LeaseState.HELD
+                with pytest.raises(Problem) as caught:
+                    keeps.find(EVERYBODY, lease_id)
+                assert caught.value.code is Code.LEASE_GONE
+                with pytest.raises(Problem) as caught:
+                    await keeps.open(EVERYBODY, NONCE, 0.5, 0.0, soon())
+                assert caught.value.code is Code.LEASE_GONE
+            await eventually(lambda: tickets(store) == [] and not store.leases)
+            await eventually(lambda: len(keeps) == 0)
+
+    asyncio.run(scenario())
+
+
+def test_lease_whose_end_the_store_did_not_answer_is_known_until_that_has_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked again in vain, it is left to its TTL; until then nobody is told that it is closed."""
+
+    async def scenario() -> None:
+        async with lender("unanswered") as (keeps, _):
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 1.0, 0.0, soon())
+            right = lent.lease.close
+
+            def unanswered(until: float) -> None:
+                with monkeypatch.context() as patched:
+                    patched.setattr(lent.lease, "_ask", lambda *_: None)
+                    right(until)
+                raise StoreUnavailable("no answer")
+
+            monkeypatch.setattr(lent.lease, "close", unanswered)
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="not ended"):
+                await keeps.close(EVERYBODY, lease_id, SYSTEM_CLOCK.now() + 0.2)
+            assert lent.lease.state is LeaseState.CLOSED
+            await keeps.close(EVERYBODY, lease_id, soon())
+            assert time.monotonic() - began >= 1.0
+            assert len(keeps) == 0
+
+    asyncio.run(scenario())
+
+
+def test_client_that_closes_too_late_cuts_no_lock_delay_short() -> None:
+    """Its lease was over by then: whoever comes next waits as after any loss."""
+
+    async def scenario() -> None:
+        async with lender("too-late") as (keeps, store):
+            began = time.monotonic()
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.3, 0.8, soon())
+            await entered(keeps, lent, Entry("a", "me"))
+            await eventually(lambda: lent.over)
+            await keeps.close(EVERYBODY, lease_id, soon())
+            assert tickets(store) == []
+            assert time.monotonic() - began > 1.0
 
     asyncio.run(scenario())
 
@@ -285,11 +387,48 @@ def test_tenant_has_so_many_tickets_and_leases_and_no_more(monkeypatch: pytest.M
     asyncio.run(scenario())
 
 
-def test_amendments_are_taken_in_their_order() -> None:
-    """One that comes late does nothing; each try of the last one does."""
-    lent = Lent(None, EVERYBODY, 0.0)  # type: ignore[arg-type]  # no lease is asked
-    assert [lent.comes_next("a", order) for order in (1, 1, 3, 2, 3)] == [True, True, True, False, True]
-    assert lent.comes_next("b", 1)
+def test_amendment_that_was_overtaken_does_nothing_and_its_ticket_stands() -> None:
+    """A later one came first; each try of the last one is carried out. Of a ticket that is gone all are told so."""
+
+    async def scenario() -> None:
+        async with lender("overtaken") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            ticket = await entered(keeps, lent, Entry("a", "me"))
+            for order, stands in ((1, "1"), (1, "1"), (3, "3"), (2, "3"), (3, "3")):
+                assert await keeps.amend(lent, Amend(lent.lease, ticket, str(order), soon()), order) is True
+                assert values(store) == [lent.tickets[ticket.id].value] == [stands]
+            await keeps.asked(lent, Leave(lent.lease, ticket, soon()))
+            for order in (5, 4):
+                assert await keeps.amend(lent, Amend(lent.lease, ticket, "", soon()), order) is False
+
+    asyncio.run(scenario())
+
+
+def test_amendments_of_a_ticket_are_carried_out_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is slow at the store does not take the place of the next, which was confirmed."""
+
+    async def scenario() -> None:
+        async with lender("one-at-a-time") as (keeps, store):
+            _, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
+            ticket = await entered(keeps, lent, Entry("a", "me"))
+            right, begun, go_on = lent.lease.amend, threading.Event(), threading.Event()
+
+            def slow(ticket: Ticket, value: str, until: float) -> bool:
+                if value == "A":
+                    begun.set()
+                    assert go_on.wait(10.0)
+                return right(ticket, value, until)
+
+            monkeypatch.setattr(lent.lease, "amend", slow)
+            first = asyncio.create_task(keeps.amend(lent, Amend(lent.lease, ticket, "A", soon()), 1))
+            await eventually(begun.is_set)
+            second = asyncio.create_task(keeps.amend(lent, Amend(lent.lease, ticket, "B", soon()), 2))
+            await asyncio.wait((second,), timeout=0.3)  # it may, and must not
+            go_on.set()
+            assert all(await asyncio.gather(first, second))
+            assert values(store) == ["B"]
+
+    asyncio.run(scenario())
 
 
 def test_wait_is_told_once_and_gives_back_its_watch() -> None:

@@ -1,4 +1,4 @@
-"""The session: one try and its time, whatever of it is spent before anything is sent."""
+"""The session: one try and its time, whatever of it is spent before anything is sent; and who moves on for what."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ START = 1000.0
 
 
 class Reply:
-    refusal = None
+    def __init__(self, refusal: Refusal | None) -> None:
+        self.refusal = refusal
 
 
 class Connection:
     """It writes down how long it may take."""
 
-    reusable = False
-    endpoint = ("a", 1)
+    closed = False
 
-    def __init__(self, given: list[float]) -> None:
+    def __init__(self, endpoint: tuple[str, int], given: list[float], refusals: list[Refusal]) -> None:
+        self.endpoint = endpoint
+        self.reusable = bool(refusals)
         self._given = given
+        self._refusals = refusals
 
     def still_good(self) -> bool:
         return True
 
     def exchange(self, path: str, body: bytes, token: str | None, seconds: float) -> Reply:
         self._given.append(seconds)
-        return Reply()
+        return Reply(self._refusals.pop(0) if self._refusals else None)
 
     def close(self) -> None:
-        pass
+        self.closed = True
 
 
 class Dialect:
@@ -51,14 +54,17 @@ class Dialect:
     alpn: Final = "x"
     kept_apart: Final = ""
 
-    def __init__(self, clock: VirtualClock, connecting_seconds: float) -> None:
+    def __init__(self, clock: VirtualClock, connecting_seconds: float = 0.0, *refusals: Refusal) -> None:
         self._clock = clock
         self._connecting_seconds = connecting_seconds
+        self._refusals = list(refusals)
         self.given: list[float] = []
+        self.connections: list[Connection] = []
 
     def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection:
         self._clock.advance(self._connecting_seconds)
-        return Connection(self.given)
+        self.connections.append(Connection(endpoint, self.given, self._refusals))
+        return self.connections[-1]
 
     def dial(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
         raise AssertionError
@@ -70,12 +76,12 @@ class Dialect:
         raise AssertionError
 
     def refused(self, where: str, user: str | None, refusal: Refusal) -> Exception:
-        raise AssertionError
+        return StoreUnavailable(refusal.message)
 
 
-def session_of(dialect: Dialect, clock: VirtualClock) -> Session[Reply]:
+def session_of(dialect: Dialect, clock: VirtualClock, endpoints: str = "a:1") -> Session[Reply]:
     around = Surroundings(clock, Hub(clock.now), ImmediateWorkers())
-    return Session(parse("etcd://a:1/x", {}), around, dialect)
+    return Session(parse(f"etcd://{endpoints}/x", {}), around, dialect)
 
 
 @pytest.mark.parametrize(("connecting", "left"), [(0.0, 1.0), (0.9, 0.1)])
@@ -94,3 +100,23 @@ def test_nothing_is_sent_after_a_connection_that_took_all_of_the_callers_time() 
     with pytest.raises(StoreUnavailable, match="deadline had passed"):
         session_of(dialect, clock).ask("/", b"", START + 1.0)
     assert dialect.given == []
+
+
+@pytest.mark.parametrize(
+    ("status", "endpoints", "moves", "closes"),
+    [(503, "a:1,b:2", 1, True), (503, "a:1", 0, True), (429, "a:1,b:2", 0, False), (429, "a:1", 0, False)],
+)
+def test_refusal_for_a_while_moves_everybody_on_only_where_it_helps(
+    status: int, endpoints: str, moves: int, closes: bool
+) -> None:
+    """There is another endpoint, and the refusal is not one of haste. Behind one address there may be several servers:
+    what was connected to the one that refused is not used again."""
+    clock = VirtualClock(START)
+    dialect = Dialect(clock, 0.0, Refusal(None, "not now", status))
+    session, moved = session_of(dialect, clock, endpoints), list[None]()
+    session.on_move = lambda: moved.append(None)
+    with pytest.raises(StoreUnavailable, match="not now"):
+        session.ask("/", b"", START + 1.0)
+    assert (len(moved), session.generation) == (moves, moves)
+    assert dialect.connections[0].closed is closes
+    session.close()

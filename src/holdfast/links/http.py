@@ -9,6 +9,7 @@ the connection is of no more use then.
 from __future__ import annotations
 
 import json
+import select
 import socket
 import ssl
 import time
@@ -91,6 +92,8 @@ class Connection:
         self.endpoint = endpoint
         self.reusable = True
         self._sock = connect(endpoint, tls, seconds)
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
         self._fixed = f"Host: {host_header(endpoint)}\r\nContent-Type: application/json\r\n"
         self._deadline = self._patience = 0.0
         self._buffer = b""
@@ -108,7 +111,8 @@ class Connection:
             raise ConnectionError(f"what came back is not HTTP: {error}") from error
 
     def still_good(self) -> bool:
-        return self.reusable
+        # Readable means that the server has hung up, or says what nobody asked for; a stray answer may be here, too.
+        return self.reusable and not self._buffer and not self._poll.poll(0)
 
     def close(self) -> None:
         self._sock.close()

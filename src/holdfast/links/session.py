@@ -1,7 +1,7 @@
 """The session: lean connections, several endpoints, TLS, user tokens; whatever is spoken over them.
 
-One endpoint is current at a time; whoever finds that it does not answer moves everybody (a stream too) on to
-the next. What is spoken is the dialect's business: JSON over HTTP/1.1, or gRPC.
+One endpoint is current at a time; whoever finds that it does not answer, or can't for a while, moves everybody (a
+stream too) on to the next. What is spoken is the dialect's business: JSON over HTTP/1.1, or gRPC.
 
 Every failure leaves here as an error of holdfast's tree. One `ask` is one try: retries are the
 caller's, because only the caller knows what a retry means.
@@ -42,6 +42,11 @@ class Refusal(NamedTuple):
     message: str
     status: int
     """HTTP's."""
+
+    @property
+    def of_haste(self) -> bool:
+        """Did its sender ask too often? It is to slow down: moving everybody on would make them all ask again."""
+        return self.code is None and self.status == 429
 
 
 class Reply(Protocol):
@@ -222,9 +227,7 @@ class Session(Generic[ReplyOf]):
     def close(self) -> None:
         with self._guard:
             self._closed = True
-            idle = self._take_all()
-        for connection in idle:
-            connection.close()
+        self._let_go()
 
     def _take_all(self) -> list[Connection[ReplyOf]]:
         """The idle connections, out of the pool. Guard held."""
@@ -284,7 +287,7 @@ class Session(Generic[ReplyOf]):
         except OSError as error:
             if fresh or isinstance(error, TimeoutError):
                 raise self.failed(endpoint, error) from error
-            # An idle connection breaks when the server has closed it meanwhile. That says nothing about the
+            # An idle connection breaks when the server closes it just now. That says nothing about the
             # endpoint; but the request may have arrived, so whether to send it again is not decided here.
             raise StoreUnavailable(f"an idle connection to {endpoint[0]}:{endpoint[1]} had been closed") from error
         finally:
@@ -345,9 +348,19 @@ class Session(Generic[ReplyOf]):
 
     def _refused(self, refusal: Refusal, endpoint: tuple[str, int]) -> Exception:
         error = self._dialect.refused(self._options.display, self._options.user, refusal)
-        if isinstance(error, StoreUnavailable):
-            self.move_on(endpoint, refusal.message)
+        if isinstance(error, StoreUnavailable) and not refusal.of_haste:
+            if len(self._options.endpoints) > 1:
+                self.move_on(endpoint, refusal.message)
+            else:
+                self._let_go()
         return error
+
+    def _let_go(self) -> None:
+        """Of what is idle: behind one address there may be several servers, and the next connection goes to another."""
+        with self._guard:
+            idle = self._take_all()
+        for connection in idle:
+            connection.close()
 
 
 def _chain(error: BaseException) -> list[BaseException]:

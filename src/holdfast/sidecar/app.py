@@ -100,7 +100,7 @@ class App:
         asked.caller = caller
         usage = self._service.limits.of(caller.tenant.name)
         if route.scope is not None:
-            usage.request()
+            usage.request(keeps=route.keeps)
         asked.fields = fields = read_query(route.in_path, values) if values else {}
         fields |= read_query(route.query, request.query())
         if route.body is not None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from holdfast.limits import TOKEN_MAX
 from holdfast.sidecar.fields import Field, InvalidField, Kind, kind_of, read_object
 
 
@@ -89,10 +90,12 @@ class OneOf(_InBodies):
 class NumberText(_InBodies):
     """A whole number in a string, as it was told: a version, a revision. It exceeds what a JSON number holds."""
 
+    most: int = TOKEN_MAX
+
     def read(self, name: str, value: Any) -> int:
         if not isinstance(value, str):
             raise InvalidField(f"{name} must be a string of decimal digits, as it was told, not {kind_of(value)}")
-        if not (value.isascii() and value.isdecimal()) or len(value) > 19 or int(value) >= 2**63:
+        if not (value.isascii() and value.isdecimal()) or len(value) > 19 or int(value) > self.most:
             raise InvalidField(f"{name} must be a string of decimal digits, as it was told")
         return int(value)
 

@@ -29,7 +29,7 @@ from holdfast.sidecar.compound import Blob, Items, Maybe, NumberText, OneOf, Sha
 from holdfast.sidecar.drain import draining
 from holdfast.sidecar.exchange import Answer
 from holdfast.sidecar.fields import Field, Seconds, Text, Whole
-from holdfast.sidecar.lending import Lent, amended, renamed
+from holdfast.sidecar.lending import Lent, renamed
 from holdfast.sidecar.problems import OF_THE_STORE, Code, Problem
 from holdfast.sidecar.routes import Call, Handler, Route
 from holdfast.sidecar.service import Service
@@ -174,12 +174,11 @@ async def amend(service: Service, call: Call) -> Answer:
     """Give a ticket another value."""
     lent, fields = _lent(service, call), call.fields
     ticket = _standing(lent, call)
-    done = False
-    if ticket is not None and lent.comes_next(ticket.id, fields["order"]):
+    stands = False
+    if ticket is not None:
         step = Amend(lent.lease, ticket, fields["value"], soon(service, call))
-        done = await service.lending.asked(lent, step)
-        amended(lent, ticket.id, fields["value"])
-    return answered({"stands": done})
+        stands = await service.lending.amend(lent, step, fields["order"])
+    return answered({"stands": stands})
 
 
 async def leave(service: Service, call: Call) -> Answer:
@@ -354,6 +353,7 @@ ROUTES: Final = (
     _verb(
         "renew",
         renew,
+        keeps=True,
         summary="Let a lease live on",
         about="For its TTL from now on. About every third of the TTL is a good pace.",
         answer="LeaseLife",
@@ -364,6 +364,7 @@ ROUTES: Final = (
     _verb(
         "close",
         close,
+        keeps=True,
         summary="End a lease",
         about="All of its tickets go at once. Of one that is not there (any more) it is said as well.",
         answer="LeaseClosed",
@@ -385,6 +386,7 @@ ROUTES: Final = (
     _verb(
         "abandon",
         abandon,
+        keeps=True,
         summary="Leave a ticket to the service",
         about="It sees to it that the ticket goes, should it exist or come to exist.",
         fields=_ENTRY,
@@ -419,7 +421,7 @@ ROUTES: Final = (
         "amend",
         amend,
         summary="Give a ticket another value",
-        about="If that very ticket still stands, and no later one was asked for meanwhile.",
+        about=("If that very ticket still stands. One that comes after a later one is answered as that was."),
         fields=(
             *_TICKET,
             Field("value", Text(VALUE_BYTES_MAX, free=True), "The new one."),
@@ -427,12 +429,13 @@ ROUTES: Final = (
         ),
         body={**_TICKET_BODY, "version": "33", "value": "10.0.0.7:8080", "order": 1},
         answer="TicketStands",
-        answer_about="Does it stand, with that value?",
+        answer_about="Does it stand, with that value or a later one?",
         example={"stands": True},
     ),
     _verb(
         "leave",
         leave,
+        keeps=True,
         summary="Take a ticket out",
         about=(
             "That very one. `left` is false where it was gone: after a lost answer that was your own first try, but "

@@ -4,6 +4,7 @@ Behind each stands a lease at the store, of the same TTL, that this replica rene
 when the client says so, or when its TTL is over and the client can't believe in it any more: that counts from the last
 renewal that came here, and the client counts from before it was sent. A replica that is killed or stopped renews
 nothing: then the store ends the lease, and never before the client's belief, which reaches no further than ours did.
+One that is over for its client is known here until it is over at the store, too.
 
 A lease is this replica's, and ends with it. What a client asks for twice, because an answer was lost, is done once: a
 lease and a ticket are found by the names that the client made for them.
@@ -19,19 +20,30 @@ from collections import Counter, OrderedDict
 from typing import Any, Final, TypeVar
 
 from holdfast.aiodriver import arun
-from holdfast.errors import HoldfastError, LeaseLost, StoreRefused
+from holdfast.errors import HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
 from holdfast.house import House
 from holdfast.lease import Entry, Lease, LeaseState, Line, Ticket
+from holdfast.limits import RETRY_PAUSE_MAX
 from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.problems import Code, Problem, later
 from holdfast.sidecar.tenants import Tenant
-from holdfast.turn import Enter, Leave, Look, Operate, Renew, Step, Steps
+from holdfast.turn import Amend, Enter, Leave, Look, Operate, Renew, Step, Steps
 
 Outcome = TypeVar("Outcome")
 _ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _GONE: Final = "this lease is over: closed, not renewed in time, or ended by the store. Stop the protected work"
 _log = logging.getLogger("holdfast.sidecar")
+
+
+class Amendments:
+    """Of one ticket: carried out one at a time, the newest last."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()  # held while one is carried out
+        self.order = 0
+        self.stands = True
+        """Did the ticket stand when the newest was carried out?"""
 
 
 class Lent:
@@ -44,26 +56,30 @@ class Lent:
         self.ends_at = 0.0
         self.over = False
         self.timer: asyncio.TimerHandle | None = None
+        self.ending: asyncio.Task[None] | None = None
         self.tickets: dict[str, Ticket] = {}
         self.entering: dict[str, asyncio.Task[Line]] = {}
         self.asked: set[str] = set()
         """Tickets that the store was asked to put: they may stand there, whatever was told of them."""
-        self._amended: dict[str, int] = {}
+        self._amendments: dict[str, Amendments] = {}
         self._left: OrderedDict[str, None] = OrderedDict()
 
-    def comes_next(self, ticket_id: str, order: int) -> bool:
-        """Has no later amendment of that ticket come before this one?"""
-        if order < self._amended.get(ticket_id, 0):
-            return False
-        self._amended[ticket_id] = order
-        return True
+    def amendments(self, ticket_id: str) -> Amendments:
+        """Of that ticket."""
+        return self._amendments.setdefault(ticket_id, Amendments())
+
+    def amended(self, ticket_id: str, value: str) -> None:
+        """Its value is another one now."""
+        ticket = self.tickets.get(ticket_id)
+        if ticket is not None:
+            self.tickets[ticket_id] = ticket._replace(value=value)
 
     def leave_behind(self, ticket_id: str) -> None:
         """That ticket is gone: a request for it that comes late must not put another."""
         self.tickets.pop(ticket_id, None)
         self.entering.pop(ticket_id, None)
         self.asked.discard(ticket_id)
-        self._amended.pop(ticket_id, None)
+        self._amendments.pop(ticket_id, None)
         self._left[ticket_id] = None
         if len(self._left) > LEFT_KNOWN_MAX:
             self._left.popitem(last=False)
@@ -106,6 +122,8 @@ class Lending:
             self._by_tenant[tenant.name] += 1
             self._extend(lent, self._house.clock.now())
             self._look_later(tenant.name, lease_id, lent)
+        elif lent.over:
+            raise Problem(Code.LEASE_GONE, _GONE)
         try:
             await self.renew(lent, until)
         except StoreRefused as error:
@@ -120,7 +138,7 @@ class Lending:
     def find(self, tenant: Tenant, lease_id: str) -> Lent:
         """Raises Problem: there is none (any more), or another replica has it."""
         lent = self._lent.get((tenant.name, lease_id))
-        if lent is None:
+        if lent is None or lent.over:
             if not lease_id.startswith(f"{self._replica}."):
                 raise Problem(
                     Code.LEASE_ELSEWHERE, "another replica lent this lease: send what is about it there", retry=True
@@ -155,6 +173,16 @@ class Lending:
             task.add_done_callback(lambda done: _settle(lent, entry.id, done))
         return await asyncio.shield(task)
 
+    async def amend(self, lent: Lent, step: Amend, order: int) -> bool:
+        """Give a ticket another value, unless a later amendment has; False where it is gone."""
+        newest = lent.amendments(step.ticket.id)
+        async with newest.turn:
+            if order >= newest.order:
+                newest.order = order
+                newest.stands = await self.asked(lent, step)
+                lent.amended(step.ticket.id, step.value)
+            return newest.stands
+
     async def leave(self, lent: Lent, step: Leave) -> bool:
         """Remove a ticket; False where it was gone."""
         left: bool = await self.asked(lent, step)
@@ -173,11 +201,15 @@ class Lending:
             lent.lease.abandon(entry)
 
     async def close(self, tenant: Tenant, lease_id: str, until: float) -> None:
-        """End it at the store."""
+        """End it at the store. Raises StoreUnavailable where it has not ended there by then: it will."""
         lent = self._lent.get((tenant.name, lease_id))
-        if lent is not None:
-            self._forget(tenant.name, lease_id, lent)
-            await self.run(Operate(lent.lease.close, until))
+        if lent is None:
+            return
+        ending = self._end_soon(tenant.name, lease_id, lent, 0.0)
+        await asyncio.wait((ending,), timeout=until - self._house.clock.now())
+        if not ending.done() or ending.cancelled():
+            raise StoreUnavailable("the store has not ended the lease yet; it is seen to")
+        ending.result()
 
     def remaining(self, lent: Lent) -> float:
         """For how long its client may believe in it, from now on."""
@@ -227,37 +259,50 @@ class Lending:
 
     def _look(self, tenant: str, lease_id: str, lent: Lent) -> None:
         """Has its time come? Renewals move it without touching the timer."""
-        if lent.over or lent.lease.state in _ENDED:
+        if lent.ending is not None:
+            return  # forgotten when it has ended
+        if lent.lease.state in _ENDED:
             self._forget(tenant, lease_id, lent)
-        elif self._house.clock.now() < lent.ends_at:
+        elif not lent.over and self._house.clock.now() < lent.ends_at:
             self._look_later(tenant, lease_id, lent)
         else:
-            self._forget(tenant, lease_id, lent)
-            ending = asyncio.create_task(self._end(lent))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._end_soon(tenant, lease_id, lent, lent.lock_delay)
 
     def _forget(self, tenant: str, lease_id: str, lent: Lent) -> None:
         lent.over = True
         if lent.timer is not None:
             lent.timer.cancel()  # it would keep all of this until the TTL is over
-        if self._lent.pop((tenant, lease_id), None) is not None:
+        if self._lent.get((tenant, lease_id)) is lent:
+            del self._lent[tenant, lease_id]
             self._by_tenant[tenant] -= 1
 
-    async def _end(self, lent: Lent) -> None:
-        """Its client has stopped renewing. Whoever comes next waits for the lock delay, which is kept here."""
-        await asyncio.sleep(lent.lock_delay)
-        try:
-            await self.run(Operate(lent.lease.close, self._house.request_until()))
-        except HoldfastError as error:  # nobody renews it any more: its TTL ends it
-            _log.warning("a lease that was not renewed could not be ended at the store: %s", error)
+    def _end_soon(self, tenant: str, lease_id: str, lent: Lent, delay: float) -> asyncio.Task[None]:
+        """It is over for its client, and known here until it is at the store, too: nobody else would end it there."""
+        lent.over = True
+        if lent.ending is None:
+            lent.ending = asyncio.create_task(self._end(lent, delay))
+            self._ending.add(lent.ending)
+            lent.ending.add_done_callback(self._ending.discard)
+            lent.ending.add_done_callback(lambda _: self._forget(tenant, lease_id, lent))
+        return lent.ending
 
+    async def _end(self, lent: Lent, delay: float) -> None:
+        """Close it. Whoever comes next after a loss waits for the lock delay, which is kept here.
 
-def amended(lent: Lent, ticket_id: str, value: str) -> None:
-    """Its value is another one now."""
-    ticket = lent.tickets.get(ticket_id)
-    if ticket is not None:
-        lent.tickets[ticket_id] = ticket._replace(value=value)
+        A try for which no worker came free has not begun, and beats go on: it is tried until one has, however often.
+        After that nobody renews it any more, and its TTL ends it where the store does not answer.
+        """
+        await asyncio.sleep(delay)
+        stands_until: float | None = None
+        while stands_until is None or self._house.clock.now() < stands_until:
+            try:
+                await self.run(Operate(lent.lease.close, self._house.request_until()))
+                return
+            except HoldfastError as error:
+                _log.warning("a lease that is over could not be ended at the store yet: %s", error)
+            if stands_until is None and lent.lease.state in _ENDED:
+                stands_until = self._house.clock.now() + lent.lease.ttl + lent.lock_delay
+            await asyncio.sleep(RETRY_PAUSE_MAX)
 
 
 def renamed(entry: Entry, resource: str) -> Entry:

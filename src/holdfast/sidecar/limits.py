@@ -28,7 +28,8 @@ class Most:
     """The limits of each tenant."""
 
     rate: float = RATE_DEFAULT
-    """Requests a second; twice as many may come at once."""
+    """Requests a second; twice as many may come at once. As many again that keep holds or give them up: who asks too
+    often is not to lose what it holds for it."""
     holds: int = HOLDS_DEFAULT
     waiting: int = WAITING_DEFAULT
 
@@ -58,13 +59,14 @@ class Usage:
         self._most = most
         self._now = now
         self._bucket = Bucket(most.rate, max(1.0, 2 * most.rate), now())
+        self._keeping = Bucket(most.rate, max(1.0, 2 * most.rate), now())
         self._holds: dict[str, float] = {}  # by id: when they end, unless renewed
         self._asking = 0
         self._streams = 0
 
-    def request(self) -> None:
-        """One request more. Raises Problem (429)."""
-        wait = self._bucket.take(self._now())
+    def request(self, *, keeps: bool) -> None:
+        """One request more; what `keeps` or gives up a hold is counted apart. Raises Problem (429)."""
+        wait = (self._keeping if keeps else self._bucket).take(self._now())
         if wait:
             raise later(
                 Code.RATE_LIMITED, f"this tenant may send {self._most.rate:g} requests a second; come back later", wait

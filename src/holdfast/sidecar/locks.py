@@ -243,6 +243,7 @@ ROUTES: Final = (
         scope=Scope.ACQUIRE,
         name="renew",
         tag="locks",
+        keeps=True,
         summary="Let a hold live on",
         about="For its TTL from now on. About every third of the TTL is a good pace.",
         parameters=(_HOLD_ID,),
@@ -258,6 +259,7 @@ ROUTES: Final = (
         scope=Scope.ACQUIRE,
         name="release",
         tag="locks",
+        keeps=True,
         summary="Give a hold up",
         about=(
             "That very hold, and never a later one of the same name. After a lost answer send it again: "

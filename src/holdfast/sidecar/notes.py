@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast import remote
+from holdfast.lease import Ticket
 from holdfast.limits import (
     AUDIT_MAX,
     AUDIT_PER_LINE_MAX,
@@ -18,7 +19,7 @@ from holdfast.limits import (
     NOTES_AT_ONCE_MAX,
     VALUE_BYTES_MAX,
 )
-from holdfast.operating import Note, Operating, Shelf
+from holdfast.operating import Note, Operating, Shelf, note_name
 from holdfast.reports import read_audit
 from holdfast.sidecar.auth import ANYBODY, Scope
 from holdfast.sidecar.bounds import COMMIT_BODY_BYTES_MAX, CURSOR_CHARACTERS_MAX
@@ -53,6 +54,7 @@ _NOTE_EXAMPLE: Final = {
     "text": "{}",
     "order": "34",
 }
+_NOT_ITS_RECORD: Final = "note is to be the audit record of this removal: nobody is forced out without one"
 _STANDS_AT_LEAST: Final = {
     Shelf.AUDIT: (AUDIT_PER_LINE_MAX, AUDIT_MAX),
     Shelf.JOURNAL: (JOURNAL_PER_LINE_MAX, JOURNAL_MAX),
@@ -94,6 +96,7 @@ async def remove(service: Service, call: Call) -> Answer:
     wanted = (fields["ticketId"], fields["token"])
     ticket = next((ticket for ticket in found.tickets if (ticket.id, ticket.token) == wanted), None)
     if ticket is not None:
+        _check_place(ticket, note)
         done = await _ask(service, call, lambda verbs, until: verbs.remove(ticket, note, until))
     elif note is None:
         done = False
@@ -175,9 +178,16 @@ def _signed(call: Call, written: Note | None) -> Note:
     record = None if written is None or written.shelf is not Shelf.AUDIT else read_audit(written)
     wanted = (call.fields["ticketId"], call.fields["token"])
     if written is None or record is None or (record.ticket_id, record.token) != wanted:
-        raise InvalidField("note is to be the audit record of this removal: nobody is forced out without one")
+        raise InvalidField(_NOT_ITS_RECORD)
     actor = actor_of(call.caller, record.actor if record.actor != call.caller.name else None)
     return remote.renamed(written, written.resource, actor=actor)
+
+
+def _check_place(removed: Ticket, note: Note | None) -> None:
+    """Written elsewhere it could take the place of another removal's record. Raises InvalidField."""
+    its_own = (removed.resource, note_name(removed.token or 0, removed.id))
+    if note is not None and (note.resource, note.name) != its_own:
+        raise InvalidField(_NOT_ITS_RECORD)
 
 
 def _told(call: Call, found: Note) -> dict[str, Any]:

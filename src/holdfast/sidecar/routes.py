@@ -69,6 +69,8 @@ class Route:
     problems: tuple[Code, ...] = ()
     media_type: str = "application/json"
     tag: str = ""
+    keeps: bool = False
+    """Does it keep what is held, or give it up? Then it has room of its own in the tenant's rate."""
 
     @property
     def pattern(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.errors import HoldfastError
 from holdfast.lease import Line, Ticket
-from holdfast.limits import NAME_BYTES_MAX
+from holdfast.limits import NAME_BYTES_MAX, TOKEN_MAX
 from holdfast.sidecar.auth import Scope
 from holdfast.sidecar.bounds import PULSE_SECONDS, WAITED_FOR_MAX, WAITS_AT_ONCE_MAX
 from holdfast.sidecar.channels import Channel
@@ -26,6 +26,7 @@ from holdfast.turn import Operate
 
 _STREAM: Final = Field("streamId", Text(64, least=16), "Made by the client, unguessable.", example="8a3e5b0e1d7c8a3e5b")
 _NUMBER: Final = Field("wait", Whole(0, 2**53), "The client's number for it.", example=7)
+_REVISION: Final = NumberText(TOKEN_MAX - 1)  # a watch begins at the next one, which has to be a number of the store's
 _NUMBERS: Final = Items(Whole(0, 2**53), WAITS_AT_ONCE_MAX)
 
 
@@ -148,7 +149,7 @@ ROUTES: Final = (
                             _NUMBER,
                             Field("leaseId", Text(200, least=1), "Under which lease."),
                             Field("resource", Text(NAME_BYTES_MAX, least=1), "The line."),
-                            Field("revision", NumberText(), "Of the line, as it was told."),
+                            Field("revision", _REVISION, "Of the line, as it was told."),
                             Field("tickets", Items(_WAITED_FOR, WAITED_FOR_MAX), "Until one of these leaves."),
                             Field("amendments", Flag(), "Or is amended.", False),
                             Field("anyChange", Flag(), "Until anything changes; `tickets` is the line.", False),

@@ -247,6 +247,16 @@ def test_pipelined_requests_are_answered_in_order(open_service: Service) -> None
     assert got.index(b"healthy") < got.index(b"not-found")
 
 
+@pytest.mark.parametrize(
+    ("revision", "code"), [(2**63, "invalid-field"), (2**63 - 1, "invalid-field"), (2**63 - 2, "unknown-stream")]
+)
+def test_wait_from_a_revision_that_no_store_can_come_to_is_400(user: User, revision: int, code: str) -> None:
+    """All waits share one watch at the store, and it would begin behind the last number that a store can count to."""
+    wait = {"wait": 1, "leaseId": "l", "resource": "a", "revision": str(revision), "tickets": [], "anyChange": True}
+    answer = user.request("POST", "/v1/waits", json={"streamId": "s" * 16, "tickets": [wait]})
+    assert answer.json()["code"] == code
+
+
 def test_limits_of_a_tenant_are_429_with_retry_after(url: str, tmp_path: Path, name: str) -> None:
     """Holds, waiting requests, and requests a second."""
     with serving(url, tmp_path, "--holds", "3", "--waiting", "2") as service, service.user() as user:
@@ -274,3 +284,24 @@ def test_limits_of_a_tenant_are_429_with_retry_after(url: str, tmp_path: Path, n
         codes = [user.get("/v1/locks").status_code for _ in range(100)]
         assert set(codes) == {200, 429}
         assert user.get("/healthz").status_code == 200
+
+
+def test_who_asks_too_often_loses_no_hold_for_it(url: str, tmp_path: Path, name: str) -> None:
+    """Renewals, and what gives up, have room of their own; and that has an end, too."""
+    with serving(url, tmp_path, "--rate", "5") as service, service.user() as user:
+        told = user.held(name)
+        opened = user.request("POST", "/v1/leases", json={"nonce": "n" * 16, "ttlSeconds": 20})
+        lease = f"/v1/leases/{opened.json()['leaseId']}"
+        entry = {"resource": f"{name}-b", "ownerId": "me", "ticketId": "t"}
+        assert user.request("POST", f"{lease}/enter", json=entry).status_code == 200
+        assert any(user.get("/v1/locks").status_code == 429 for _ in range(1000))
+        assert user.renew(told["leaseId"]).status_code == 200
+        assert user.release(told["leaseId"]).status_code == 200
+        for verb, body in (
+            ("renew", {}),
+            ("abandon", {**entry, "ticketId": "another"}),
+            ("leave", {"resource": f"{name}-b", "ticketId": "t"}),
+            ("close", {}),
+        ):
+            assert (verb, user.request("POST", f"{lease}/{verb}", json=body).status_code) == (verb, 200)
+        assert any(user.renew(told["leaseId"]).status_code == 429 for _ in range(1000))

@@ -24,9 +24,11 @@ import httpx
 import pytest
 
 import holdfast
+from holdfast.backends.service import ServiceBackend
+from holdfast.backends.service.lease import ServiceLease
 from holdfast.fence import Fence
 from holdfast.lease import Entry
-from holdfast.operating import Shelf
+from holdfast.operating import Shelf, note_name
 from holdfast.remote import Json, write_note
 from holdfast.reports import AuditRecord, audit_note
 from holdfast.testing.servers.certificates import make_tls_files
@@ -175,6 +177,35 @@ def test_nobody_is_forced_out_without_an_audit_record(guarded_service: Service, 
         assert hold.renew() > 10.0
 
 
+@pytest.mark.parametrize("whose", ["anybody's", "a tenant's"])
+def test_removal_overwrites_no_audit_record_of_another_one(
+    whose: str, open_service: Service, guarded_service: Service, name: str
+) -> None:
+    """Neither one of another line nor one of another ticket: it stands where that of this very removal belongs."""
+    if whose == "anybody's":
+        service, client, headers = open_service, holdfast.connect(open_service.url, ttl=20), {}
+    else:
+        service, client = guarded_service, as_tenant(guarded_service, BILLING.token)
+        headers = {"Authorization": f"Bearer {BILLING.token}"}
+    with client:
+        operator = client.operator()
+        forced = client.lock(name).acquire(timeout=20)
+        operator.force_release(name, token=forced.token, reason="stuck")
+        before = operator.audit(name)
+        hold = client.lock(f"{name}-b").acquire(timeout=20)
+        record = AuditRecord(f"{name}-b", hold.token, "me", "nothing", "me", 1.0, True, hold.id, "nonce")
+        here, elsewhere = audit_note(record), audit_note(dataclasses.replace(record, resource=name))
+        known = note_name(forced.token, forced.id)
+        for note in (elsewhere, dataclasses.replace(elsewhere, name=known), dataclasses.replace(here, name=known)):
+            body = {"resource": f"{name}-b", "ticketId": hold.id, "token": str(hold.token), "note": write_note(note)}
+            answer = httpx.post(f"{service.url.rstrip('/')}/v1/operate/remove", json=body, headers=headers)
+            assert answer.status_code == 400
+            assert "audit record" in answer.json()["detail"]
+        assert operator.audit(name) == before
+        assert hold.renew() > 10.0
+        hold.release()
+
+
 def test_program_that_dies_behind_a_living_service_loses_its_lock(
     open_service: Service, client: holdfast.Client, name: str
 ) -> None:
@@ -257,6 +288,18 @@ def test_release_does_not_take_the_end_of_its_lease_for_its_own_work(open_servic
         assert hold.release() is False
 
 
+def test_release_takes_an_answer_that_says_nothing_of_the_lease(
+    thin: holdfast.Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is older than its client: what it does say counts."""
+    with thin.lock(name) as hold:
+        lease = hold._lease
+        assert isinstance(lease, ServiceLease)
+        with monkeypatch.context() as patched:
+            patched.setattr(lease._calls, "ask_once", lambda *_: {"left": True})
+            assert lease.leave(hold._ticket, soon()) is True
+
+
 def test_second_endpoint_serves_when_the_first_is_not_there(open_service: Service, name: str) -> None:
     """`http://a,b`: the client goes on to the next."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -271,9 +314,84 @@ def test_lease_stays_with_the_replica_that_lent_it(store_url: str, tmp_path: Pat
     with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
         both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
         with holdfast.connect(f"http://{','.join(both)}", ttl=20) as client, client.lock("a") as hold:
-            client._house._backend._calls.session.move_on(_endpoint(both[0]), "a rumour")  # type: ignore[attr-defined]
+            _move_on(client, both[0])
             assert hold.renew() > 10.0
             assert hold.state is holdfast.HoldState.HELD
+
+
+def test_leases_of_two_replicas_disturb_each_other_in_nothing(store_url: str, tmp_path: Path) -> None:
+    """Each is renewed where it was lent, and its waits are told by that one: nobody is sent elsewhere, nor woken."""
+    with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
+        both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
+        with holdfast.connect(f"http://{','.join(both)}", ttl=20) as client, client.lock("a") as first:
+            _move_on(client, both[0])
+            with client.lock("b", ttl=30) as second:
+                signals = []
+                for hold in (first, second):
+                    assert hold.renew() > 10.0
+                    line = hold._lease.survey(hold.resource, soon())
+                    signals.append(hold._lease.wait_change(line, line.tickets, amendments=True))
+                eventually(lambda: client.statistics()["backend"]["streams"] == 2)  # type: ignore[index]
+                assert not any(signal.wait(0.5) for signal in signals)
+                for hold, signal in zip((first, second), signals, strict=True):
+                    assert hold._lease.amend(hold._ticket, "new", soon()) is True
+                    assert signal.wait(10.0)
+                    signal.close()
+                assert client.statistics()["backend"]["endpoints_failed"] == 1  # type: ignore[index]
+
+
+def test_replica_that_is_silent_costs_the_leases_of_another_nothing(store_url: str, tmp_path: Path) -> None:
+    """Not even the thread on which they are renewed."""
+    with serving(store_url, tmp_path) as one, serving(store_url, tmp_path) as two:
+        both = [service.url.removeprefix("http://").rstrip("/") for service in (one, two)]
+        with FaultProxy(both[0], "etcd") as proxy:
+            with holdfast.connect(f"http://{proxy.endpoint},{both[1]}", ttl=60) as client, client.lock("a") as first:
+                _move_on(client, proxy.endpoint)
+                with client.lock("b", ttl=30) as second:
+                    proxy.blackhole()
+                    at = second._lease._belief.deadline  # type: ignore[attr-defined]
+                    for hold in (first, second):  # each beat of the first takes five seconds now
+                        hold._lease._beats._soon()  # type: ignore[attr-defined]
+                    eventually(lambda: second._lease._belief.deadline > at, 4.0)  # type: ignore[attr-defined]
+                    proxy.heal()
+
+
+def test_lease_that_can_not_be_renewed_keeps_no_other_from_being_renewed(
+    thin: holdfast.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are renewed on one thread: a beat that is refused for a while is not repeated there; renew() is."""
+    lease = thin._house.lease(20.0)
+    lease.renew(soon())
+    assert isinstance(lease, ServiceLease)
+    asked: list[str] = []
+    right = lease._calls.ask_once
+
+    def counted(path: str, body: Json, until: float) -> object:
+        asked.append(path)
+        return right(path, body, until)
+
+    monkeypatch.setattr(lease._calls, "ask_once", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "_path", "/v1/leases/of-another-replica")
+        assert lease._beats is not None
+        lease._beats._beat()
+        assert len(asked) == 1
+        with pytest.raises(holdfast.StoreUnavailable, match="elsewhere"):
+            lease.renew(soon(1.0))
+        assert len(asked) > 2
+    assert lease.renew(soon()) > 10.0
+
+
+def test_amendment_that_was_overtaken_ends_no_hold(thin: holdfast.Client, name: str) -> None:
+    """Two threads amend one hold over two connections, and the later one is there first."""
+    with thin.lock(name) as hold:
+        lease, ticket = hold._lease, hold._ticket
+        assert isinstance(lease, ServiceLease)
+        earlier = next(lease._orders)
+        assert lease.amend(ticket, "later", soon()) is True
+        lease._orders = iter([earlier])  # type: ignore[assignment]  # what the other thread had taken
+        assert lease.amend(ticket, "earlier", soon()) is True
+        assert [t.value for t in lease.survey(name, soon()).tickets] == ["later"]
 
 
 def test_two_hundred_waiters_of_one_client_cost_one_stream(open_service: Service, name: str) -> None:
@@ -395,6 +513,13 @@ def test_service_of_a_service_is_refused(open_service: Service) -> None:
     done = command("serve", "--listen", "0", url=open_service.url)
     assert done.code == 78
     assert "needs the store itself" in done.complaint
+
+
+def _move_on(client: holdfast.Client, endpoint: str) -> None:
+    """Leases are opened at the next one from now on."""
+    backend = client._house._backend
+    assert isinstance(backend, ServiceBackend)
+    backend._replicas.any.calls.session.move_on(_endpoint(endpoint), "a rumour")
 
 
 def _endpoint(text: str) -> tuple[str, int]:

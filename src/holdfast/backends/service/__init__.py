@@ -2,21 +2,18 @@
 
 calls.py      one request and its answer; what refusals mean
 changes.py    all waits on one stream, one thread
+replicas.py   where leases are opened, and where each was
 lease.py      ServiceLease: the verbs, each a request
 operating.py  what operators need, each verb a request
 """
 
 from __future__ import annotations
 
-from holdfast.backends.service.calls import Calls
-from holdfast.backends.service.changes import Changes
 from holdfast.backends.service.lease import ServiceLease
+from holdfast.backends.service.replicas import Replicas
 from holdfast.fence import line_of
-from holdfast.helpers import Helpers
 from holdfast.lease import LeaseState, Surroundings
 from holdfast.options import Options
-
-_HEART_SECONDS = 5.0
 
 __all__ = ["ServiceBackend"]
 
@@ -27,39 +24,35 @@ class ServiceBackend:
     def __init__(self, options: Options, around: Surroundings) -> None:
         self.name = options.display
         self._around = around
-        self._calls = Calls(options, around)
-        self._changes = Changes(self._calls, around)
-        # One thread renews all leases: a service that is away may block it, but nobody else.
-        self._heart = Helpers("holdfast-heart", 1)
+        self._replicas = Replicas(options, around)
         self._leases: list[ServiceLease] = []
 
     def open(self, ttl: float, lock_delay: float) -> ServiceLease:
-        lease = ServiceLease(self._calls, self._changes, ttl, lock_delay, self._around, self._heart)
+        lease = ServiceLease(self._replicas, ttl, lock_delay, self._around)
         ended = (LeaseState.LOST, LeaseState.CLOSED)
         self._leases = [known for known in self._leases if known.state not in ended] + [lease]
         return lease
 
     def line_name(self, resource: str) -> str:
         """As the service's own fences name it, so that holders of both kinds are told apart by age, and not by way."""
-        place = self._calls.place
-        return line_of(place.namespace, place.prefix + self._calls.inside(resource))
+        calls = self._replicas.any.calls
+        return line_of(calls.place.namespace, calls.place.prefix + calls.inside(resource))
 
     @property
     def incarnation(self) -> int:
         """The service's."""
-        return self._calls.place.incarnation
+        return self._replicas.any.calls.place.incarnation
 
     def statistics(self) -> dict[str, object]:
-        host, port = self._calls.session.endpoint
+        host, port = self._replicas.any.calls.session.endpoint
         return {
             "endpoint": f"{host}:{port}",
-            "endpoints_failed": self._calls.session.generation,
-            "waits": self._changes.waits,
-            "streams": self._changes.streams,
+            "endpoints_failed": sum(replica.calls.session.generation for replica in self._replicas),
+            "waits": sum(replica.changes.waits for replica in self._replicas),
+            "streams": sum(replica.changes.streams for replica in self._replicas),
             "reaping": sum(lease.reaping for lease in self._leases),
         }
 
     def close(self) -> None:
-        self._heart.close(_HEART_SECONDS)
-        self._changes.close()
-        self._calls.session.close()
+        for replica in self._replicas:
+            replica.close()

@@ -71,9 +71,17 @@ class Calls:
 
     def ask_once(self, path: str, body: Json, until: float) -> Any:  # Any: JSON
         """The same, sent once. After StoreUnavailable its fate is unknown."""
+        return self._answer(path, body, until).told()
+
+    def ask_anybody(self, path: str, body: Json, until: float) -> tuple[tuple[str, int], Any]:  # Any: JSON
+        """The same, and the endpoint that answered."""
+        answer = self._answer(path, body, until)
+        return answer.endpoint, answer.told()
+
+    def _answer(self, path: str, body: Json, until: float) -> Answer:
         seconds = min(max(0.0, until - self._clock.now()), _SECONDS_MAX)
         text = json.dumps({**body, "seconds": seconds}, separators=(",", ":")).encode()
-        return self.session.ask(path, text, until).told()
+        return self.session.ask(path, text, until)
 
     def settle(self, told: Json) -> None:
         """A lease was opened: what its answer says of the service."""
@@ -81,9 +89,10 @@ class Calls:
 
 
 class Answer(http.Answer):
-    """What came back."""
+    """What came back, and from where."""
 
-    __slots__ = ()
+    __slots__ = ("endpoint",)
+    endpoint: tuple[str, int]
 
     @property
     def refusal(self) -> Refusal | None:
@@ -112,6 +121,7 @@ class Connection(http.Connection):
     def exchange(self, path: str, body: bytes, token: str | None, seconds: float) -> Answer:
         answer = super().exchange(path, body, self._bearer, seconds)
         assert isinstance(answer, Answer)
+        answer.endpoint = self.endpoint
         return answer
 
 

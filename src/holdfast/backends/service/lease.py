@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast import remote
-from holdfast.backends.service.calls import Calls, LeaseIsOver
-from holdfast.backends.service.changes import Changes
+from holdfast.backends.service.calls import LeaseIsOver
 from holdfast.backends.service.operating import ServiceOperating
+from holdfast.backends.service.replicas import Replicas
 from holdfast.beats import ENDED, Beats
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreUnavailable
@@ -28,7 +28,6 @@ from holdfast.lease import (
     Record,
     Surroundings,
     Ticket,
-    Workers,
 )
 from holdfast.locks import take
 from holdfast.reaper import Reaper
@@ -46,23 +45,15 @@ _BESIDE_KEY_BYTES: Final = 100
 
 
 class ServiceLease:
-    """One lease, opened at the first `enter`, kept alive by timed renewals on the backend's heart."""
+    """One lease, opened at the first `enter`, kept alive by timed renewals at the replica that lent it."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        changes: Changes,
-        ttl: float,
-        lock_delay: float,
-        around: Surroundings,
-        heart: Workers,
-    ) -> None:
-        self._calls = calls
-        self._changes = changes
+    def __init__(self, replicas: Replicas, ttl: float, lock_delay: float, around: Surroundings) -> None:
+        self._replicas = replicas
+        self._calls, self._changes = replicas.any.calls, replicas.any.changes  # the lender's, once there is one
         self._around = around
         self._clock = around.clock
         self._belief = Belief(around.clock, ttl)
-        self._beats = Beats(self, self._belief, self._keep_alive, self._longest, around, heart)
+        self._beats: Beats | None = None
         self._belief.on_change(self._changed)
         self._reaper = Reaper(self._withdraw, lambda: self.state, around)
         self._guard = threading.RLock()  # guards the opening
@@ -71,7 +62,7 @@ class ServiceLease:
         self._path = ""
         self._lease_id = ""
         self._lock_delay = lock_delay
-        self.operating = ServiceOperating(calls, changes, self._belief)
+        self.operating = ServiceOperating(self._calls, self._changes, self._belief)
         self.id = ""
         self.ttl = ttl
 
@@ -142,7 +133,7 @@ class ServiceLease:
                 f"the lease of the ticket in the line of {ticket.resource!r} is over, and the ticket stands until the "
                 "store has ended that, too"
             ) from error
-        if told["leaseOver"]:
+        if told.get("leaseOver", False):
             raise self._gone()  # and the ticket with it: no try of ours is known to have removed it
         return bool(told["left"])
 
@@ -172,7 +163,7 @@ class ServiceLease:
 
     def renew(self, until: float) -> float:
         self._opened(until)
-        if not self._keep_alive(until):
+        if not persist(lambda: self._keep_alive(until), until, self._clock):
             raise self._gone()
         return self.remaining()
 
@@ -204,10 +195,13 @@ class ServiceLease:
                 raise StoreUnavailable("another thread's request for a lease was not answered in time")
             if self._belief.proven or self.state in ENDED:
                 return
-            sent, told = self._ask_for_lease(until)
+            sent, endpoint, told = self._ask_for_lease(until)
+            lender = self._replicas.at(endpoint)
+            self._calls, self._changes = lender.calls, lender.changes
             self._lease_id, self._path = told["leaseId"], f"/v1/leases/{told['leaseId']}"
             self.id, self.ttl = told["storeLease"], told["ttlSeconds"]
-            self._calls.settle(told)
+            self._replicas.any.calls.settle(told)
+            self._beats = Beats(self, self._belief, self._keep_alive, self._longest, self._around, lender.heart)
             self._beats.start()
             self._belief.prove(sent, provable(told["remainingSeconds"]))
         finally:
@@ -215,12 +209,12 @@ class ServiceLease:
                 self._guard.release()
         self._around.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
 
-    def _ask_for_lease(self, until: float) -> tuple[float, Json]:
+    def _ask_for_lease(self, until: float) -> tuple[float, tuple[str, int], Json]:
         body = {"nonce": self._nonce, "ttlSeconds": self.ttl, "lockDelaySeconds": self._lock_delay}
 
-        def attempt() -> tuple[float, Json]:
+        def attempt() -> tuple[float, tuple[str, int], Json]:
             sent = self._clock.now()
-            return sent, self._calls.ask_once("/v1/leases", body, until)
+            return sent, *self._replicas.any.calls.ask_anybody("/v1/leases", body, until)
 
         try:
             return persist(attempt, until, self._clock)
@@ -228,13 +222,12 @@ class ServiceLease:
             raise self._gone() from None
 
     def _keep_alive(self, until: float) -> bool:
-        """One renewal; False when the service says that the lease is over."""
+        """One renewal, tried once; False when the service says that the lease is over."""
         sent = self._clock.now()
         try:
-            told = self._calls.ask(f"{self._path}/renew", {}, until)
+            told = self._calls.ask_once(f"{self._path}/renew", {}, until)
         except LeaseIsOver:
             return False
-        # measured from before this send: after retries that is too early, never too late
         self._belief.prove(sent, provable(told["remainingSeconds"]))
         return True
 
@@ -243,7 +236,7 @@ class ServiceLease:
         return min(_BEAT_SECONDS_MAX, provable(self.ttl) / 3)
 
     def _changed(self, state: LeaseState, reason: str) -> None:
-        if state in ENDED:
+        if state in ENDED and self._beats is not None:
             self._beats.stop()
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
