@@ -67,21 +67,15 @@ async def _serve(
             client = await parts.enter_async_context(connect())
             keeper = Keeper(client, address=advertise)
             parts.push_async_callback(keeper.close)
-            service = Service.over(
-                client,
-                keeper,
-                elect=settings.elect,
-                most=settings.most,
-                tokens=tokens,
-                any_host=settings.insecure or not settings.asks_nobody,
-            )
+            service = Service.over(client, keeper, elect=settings.elect, most=settings.most, tokens=tokens)
             parts.push_async_callback(service.lending.end)
             parts.push_async_callback(service.candidates.resign)
             access = AccessLog(sys.stderr if settings.access_log else None)
-            app = App(service, SERVED, access)
+            app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
             servers = [_Server(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening]
             if probed is not None:
-                servers.append(_Server(App(service, PROBES, AccessLog(None)), probed, None))
+                probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
+                servers.append(_Server(probes, probed, None))
             await _run(service, servers, settings, context, started)
 
 

@@ -200,6 +200,21 @@ def test_probes_tell_what_they_are_asked(url: str, tmp_path: Path) -> None:
         assert user.get("/readyz", leader="x").status_code == 404
 
 
+def test_probes_come_under_any_name_to_their_own_port(url: str, tmp_path: Path) -> None:
+    """A kubelet and a Prometheus ask by the pod's address, also where no token is asked for; the API stays local."""
+    with serving(url, tmp_path, "--health-port", "0", "--elect", "lead") as service:
+        for host in ("10.1.2.3:8701", "holdfast.svc", "[fd00::7]:8701"):
+            named = {"Host": host}
+            with service.user(url=service.urls[1]) as probe:
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    assert probe.request("GET", path, headers=named).status_code == 200, (path, host)
+                assert probe.request("GET", "/readyz?leader=lead", headers=named).status_code in (200, 503)
+            with service.user() as user:
+                for path in ("/healthz", "/metrics", "/v1/locks"):
+                    answer = user.request("GET", path, headers=named)
+                    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), (path, host)
+
+
 def test_service_on_a_store_that_is_not_there_is_alive_and_not_ready(tmp_path: Path) -> None:
     """It starts all the same, says what is wrong, and ends well."""
     with serving("etcd://127.0.0.1:1/nowhere?timeout=0.5", tmp_path) as service, service.user() as user:
