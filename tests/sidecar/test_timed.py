@@ -191,6 +191,49 @@ def test_closing_ends_waits_and_releases(world: World) -> None:
     asyncio.run(test())
 
 
+def test_service_that_ends_waits_until_no_owner_believes(world: World) -> None:
+    """Belief ends first: nothing is renewed any more, and nobody else is admitted before the last told deadline."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            short = await keeper.acquire(wanted("short", ttl=4.0), wait_seconds=0)
+            told = await keeper.acquire(wanted("long", ttl=12.0), wait_seconds=0)
+            assert short is not None
+            assert told is not None
+            ending = asyncio.create_task(keeper.until_unbelieved())
+            await asyncio.sleep(0)
+            with pytest.raises(ClientClosed):
+                await keeper.renew(told.id)
+            world.clock.advance(11.9)
+            assert told.remaining() > 0
+            assert not ending.done()
+            assert world.tickets >= 1
+            world.clock.advance(0.2)
+            await asyncio.wait_for(ending, 20)
+            assert told.remaining() == 0
+
+    asyncio.run(test())
+
+
+def test_owners_that_release_let_the_service_end_at_once(world: World) -> None:
+    """No time passes here; without a hold there is nothing to wait for at all."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            told = [await keeper.acquire(wanted(name), wait_seconds=0) for name in ("a", "b")]
+            ending = asyncio.create_task(keeper.until_unbelieved())
+            for kept in told:
+                await asyncio.sleep(0)
+                assert not ending.done()
+                assert kept is not None
+                await keeper.release(kept.id)
+            await asyncio.wait_for(ending, 20)
+            assert world.tickets == 0
+            await asyncio.wait_for(keeper.until_unbelieved(), 20)
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

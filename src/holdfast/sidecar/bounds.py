@@ -66,4 +66,4 @@ TOKEN_FILE_SECONDS: Final = 2.0
 STAND_AGAIN_SECONDS: Final = 1.0
 """Between the end of a candidacy and the next one."""
 DRAIN_SECONDS_DEFAULT: Final = 20.0
-"""For how long the end may take: Kubernetes kills after 30."""
+"""For how long what is under way, and releases, may take at the end. Beliefs that must end first may take a TTL."""

@@ -1,8 +1,10 @@
 """A service's life: bind, begin, serve, drain, end.
 
-SIGTERM or SIGINT begins the end: no connection is taken any more, waiting requests are answered with 503, streams end,
-candidates resign, holds that live by timers here are released. All of that is bounded; a second signal does not hasten
-it. SIGHUP reads tokens and certificates again.
+SIGTERM or SIGINT begins the end: nothing new is begun, waiting requests are answered with 503, streams end. What others
+hold here, and would end with this service, is given up when they have released it or can't believe in it any more:
+nobody else must be admitted before. Until then, and within the drain, they are answered. So the end takes the drain or
+one TTL, whichever is longer, and what the store takes; a second signal does not hasten it. To kill the service within
+that time is safe: the store waits for the TTL then. SIGHUP reads tokens and certificates again.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ async def _run(
     context: ssl.SSLContext | None,
     started: Callable[[list[str]], None],
 ) -> None:
-    """Until a signal; then to the end of what is under way. What comes behind it is bounded by the client."""
+    """Until a signal; then until nobody is answered, and nobody believes. What comes behind it is bounded, too."""
     ended = asyncio.Event()
     with _signals(ended.set, lambda: _reload(service, settings, context)):
         running = [asyncio.create_task(server.serve()) for server in servers]
@@ -101,14 +103,23 @@ async def _run(
             service.drain.begin()
             for task in follow:
                 task.cancel()
-            resigned = asyncio.create_task(service.candidates.resign())  # at once: others may lead while answers end
+            resigned = asyncio.create_task(service.candidates.resign())
+            unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
+            over = asyncio.get_running_loop().time() + settings.drain_seconds
+            await asyncio.wait((unbelieved,), timeout=_for_owners(settings.drain_seconds))
             for server in servers:
                 server.should_exit = True
             try:
-                async with asyncio.timeout(settings.drain_seconds):
-                    await asyncio.gather(*running, resigned, *follow, return_exceptions=True)
+                async with asyncio.timeout_at(over):
+                    await asyncio.gather(*running, *follow, return_exceptions=True)
             except TimeoutError:
                 _log.warning("not all requests ended within %g s; they are cut off", settings.drain_seconds)
+            await asyncio.gather(resigned, unbelieved)
+
+
+def _for_owners(drain_seconds: float) -> float:
+    """How much of it they have for their releases; the rest is for answers that are on their way then."""
+    return max(drain_seconds - _ANSWERS_SECONDS, drain_seconds / 2)
 
 
 class _Server(uvicorn.Server):

@@ -165,7 +165,7 @@ def test_shutdown_ends_what_waits_and_leaves_nothing_behind(each_url: str, tmp_p
     """503 to who waits, an end to streams, exit code 0, in bounded time; no ticket of a waiter stays."""
     with serving(each_url, tmp_path, "--elect", f"{name}-lead") as service:
         with service.user() as user, service.user() as other, ThreadPoolExecutor(2) as pool:
-            told = user.held(name)
+            told = user.held(name, ttlSeconds=5)
             waits = pool.submit(other.acquire, name, "waiter", waitSeconds=600)
             with user.events("/v1/events", prefix=name) as events:
                 events.until(lambda _, told: any(line["waiterCount"] for line in told.get("lines", [told])))
@@ -181,6 +181,34 @@ def test_shutdown_ends_what_waits_and_leaves_nothing_behind(each_url: str, tmp_p
         tickets: list[Any] = [ticket for line in operator.lines() for ticket in line.tickets]
         # what lives by a store lease of its own may live on until its TTL; nothing else does
         assert [t.token for t in tickets] in ([], [int(told["fencingToken"])])
+
+
+def test_nobody_is_admitted_while_an_owner_believes_though_its_service_ends(
+    each_url: str, tmp_path: Path, name: str
+) -> None:
+    """Law 1 over the end of a service: what an owner was told is true until it is over."""
+    with holdfast.connect(each_url) as client, ThreadPoolExecutor(1) as pool:
+        with serving(each_url, tmp_path, "--drain", "1") as service, service.user() as user:
+            asked = time.monotonic()
+            told = user.held(name, ttlSeconds=4)
+            taken = pool.submit(client.lock(name).acquire, 60.0)
+            eventually(lambda: user.line(name)["waiterCount"] == 1)
+            assert service.stop() == 0
+        taken.result(60).release()
+        assert time.monotonic() - asked >= told["remainingSeconds"]
+
+
+def test_owners_may_release_while_their_service_ends(singles: dict[str, Cluster], tmp_path: Path, name: str) -> None:
+    """On ZooKeeper no other replica can: until then it is reached, begins nothing new, and says so."""
+    url = url_of(singles, "zookeeper")
+    with serving(url, tmp_path, "--drain", "40") as service, service.user() as user:
+        told = user.held(name)
+        service.process.send_signal(signal.SIGTERM)
+        eventually(lambda: user.get("/readyz").status_code == 503)
+        for answer in (user.acquire(f"{name}-new"), user.renew(told["leaseId"])):
+            assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+        assert user.release(told["leaseId"]).json() == {"released": True}
+        assert service.ended() == 0
 
 
 def test_end_is_the_same_by_ctrl_c(url: str, tmp_path: Path) -> None:
