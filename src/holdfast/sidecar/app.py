@@ -118,7 +118,7 @@ async def _json(request: Request, bytes_max: int) -> bytes:
     kind = request.header(b"content-type") or ""
     if kind.partition(";")[0].strip().lower() != JSON_TYPE:
         raise Problem(Code.UNSUPPORTED_TYPE, f"send the body as Content-Type: {JSON_TYPE}")
-    return await request.body()
+    return await request.body(bytes_max)
 
 
 async def _only_its_head(stream: Stream) -> Answer:

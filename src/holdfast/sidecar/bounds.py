@@ -48,6 +48,8 @@ WAITS_AT_ONCE_MAX: Final = 500
 WAITS_OF_STREAM_MAX: Final = 20_000
 COMMIT_BODY_BYTES_MAX: Final = 1024 * 1024
 """Half a megabyte of values, in base64, and their keys."""
+WAITS_BODY_BYTES_MAX: Final = 1024 * 1024
+"""Many waits in one request, each with its tickets' places."""
 
 RATE_DEFAULT: Final = 5000.0
 """Requests a second of one tenant; twice as many may come at once."""
