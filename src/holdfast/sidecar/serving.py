@@ -88,33 +88,49 @@ async def _run(
     context: ssl.SSLContext | None,
     started: Callable[[list[str]], None],
 ) -> None:
-    """Until a signal; then until nobody is answered, and nobody believes. What comes behind it is bounded, too."""
+    """Until a signal; then until nobody is answered, and nobody believes. What comes behind it is bounded, too.
+
+    Raises what a server failed with.
+    """
     ended = asyncio.Event()
     with _signals(ended.set, lambda: _reload(service, settings, context)):
         running = [asyncio.create_task(server.serve()) for server in servers]
-        follow = [] if service.tokens is None else [asyncio.create_task(service.tokens.follow())]
+        over = asyncio.create_task(ended.wait())
+        begun = asyncio.create_task(_all_listen(servers))
+        helpers = [over, begun]
+        if service.tokens is not None:
+            helpers.append(asyncio.create_task(service.tokens.follow()))
         try:
-            for server in servers:
-                await server.listens()
-            started([server.url for server in servers])
-            await ended.wait()
+            await asyncio.wait((begun, over, *running), return_when=asyncio.FIRST_COMPLETED)
+            if begun.done():
+                started([server.url for server in servers])
+                await asyncio.wait((over, *running), return_when=asyncio.FIRST_COMPLETED)
+            for server_task in running:
+                if server_task.done():
+                    server_task.result()
         finally:
             _log.info("shutting down")
             service.drain.begin()
-            for task in follow:
+            for task in helpers:
                 task.cancel()
             resigned = asyncio.create_task(service.candidates.resign())
             unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
-            over = asyncio.get_running_loop().time() + settings.drain_seconds
+            cut_off = asyncio.get_running_loop().time() + settings.drain_seconds
             await asyncio.wait((unbelieved,), timeout=_for_owners(settings.drain_seconds))
             for server in servers:
                 server.should_exit = True
             try:
-                async with asyncio.timeout_at(over):
-                    await asyncio.gather(*running, *follow, return_exceptions=True)
+                async with asyncio.timeout_at(cut_off):
+                    await asyncio.gather(*running, *helpers, return_exceptions=True)
             except TimeoutError:
                 _log.warning("not all requests ended within %g s; they are cut off", settings.drain_seconds)
             await asyncio.gather(resigned, unbelieved)
+
+
+async def _all_listen(servers: list[_Server]) -> None:
+    """Returns once connections are accepted."""
+    while not all(server.started for server in servers):
+        await asyncio.sleep(0.005)  # uvicorn tells it by nothing but this flag
 
 
 def _for_owners(drain_seconds: float) -> float:
@@ -153,11 +169,6 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """They are heard once for all servers, in `_signals`."""
         yield
-
-    async def listens(self) -> None:
-        """Returns once connections are accepted."""
-        while not self.started:
-            await asyncio.sleep(0.005)  # uvicorn tells it by nothing but this flag
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The sockets a service listens on, bound before anything else is begun: who can't listen says so at once."""
+"""The sockets a service listens on, made before anything else is begun: who can't listen says so at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHERS = 0o117
 
 
 def bound(address: Address) -> socket.socket:
-    """A socket that is bound there. Raises InvalidOption."""
+    """A socket that listens there: of two services only one gets so far. Raises InvalidOption."""
     try:
         return _unix(address.path) if address.path is not None else _tcp(address)
     except OSError as error:
@@ -47,6 +47,7 @@ def _tcp(address: Address) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(where)
+        sock.listen(_BACKLOG)  # a port that is only bound can be bound by the next one as well
     except BaseException:
         sock.close()
         raise
