@@ -33,8 +33,8 @@ from holdfast.sidecar.bounds import KEEP_ALIVE_SECONDS
 from holdfast.sidecar.keeping import Keeper
 from holdfast.sidecar.protocol import Connection
 from holdfast.sidecar.service import Service
-from holdfast.sidecar.settings import Address, Settings, load_certificate, tls_context
-from holdfast.sidecar.sockets import bound, removed, url_of
+from holdfast.sidecar.settings import Settings, load_certificate, tls_context
+from holdfast.sidecar.sockets import bound, url_of
 from holdfast.sidecar.table import PROBES, SERVED
 
 _log = logging.getLogger("holdfast.sidecar")
@@ -62,8 +62,8 @@ async def _serve(
     started: Callable[[list[str]], None],
 ) -> None:
     with contextlib.ExitStack() as sockets:
-        listening = [(sockets.enter_context(_bound(address)), context) for address in settings.listen]
-        probed = None if settings.health is None else sockets.enter_context(_bound(settings.health))
+        listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
+        probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
         async with AsyncExitStack() as parts:
             client = await parts.enter_async_context(connect())
@@ -169,15 +169,6 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """They are heard once for all servers, in `_signals`."""
         yield
-
-
-@contextmanager
-def _bound(address: Address) -> Iterator[socket.socket]:
-    sock = bound(address)
-    try:
-        yield sock
-    finally:
-        removed(sock, address)
 
 
 @contextmanager
