@@ -51,3 +51,19 @@ def test_signal_ends_a_service_that_has_not_begun(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(serving._Server, "serve", never_begin)
     serve(lambda: aio.connect("memory://begins"), told.append)
     assert told == []
+
+
+def test_second_signal_hastens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when all is answered, and the client of the store is closing: that goes to its end."""
+    ends: list[str] = []
+    close = aio.Client.__aexit__
+
+    async def impatient(client: aio.Client, *error: Any) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "a second SIGTERM would have killed it here"
+        end()
+        await close(client, *error)
+        ends.append("closed")
+
+    monkeypatch.setattr(aio.Client, "__aexit__", impatient)
+    serve(lambda: aio.connect("memory://impatient"), end)
+    assert ends == ["closed"]

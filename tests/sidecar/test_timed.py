@@ -234,6 +234,29 @@ def test_owners_that_release_let_the_service_end_at_once(world: World) -> None:
     asyncio.run(test())
 
 
+def test_closing_over_many_holds_takes_the_time_of_one_request(world: World) -> None:
+    """The store is silent: all are given up within one deadline, not each within its own; the reaper has the rest."""
+
+    async def test() -> None:
+        async with world.aclient(ttl=30, timeout=5.0) as client:
+            keeper = Keeper(client)
+            for number in range(20):
+                assert await keeper.acquire(wanted(f"n{number}"), wait_seconds=0) is not None
+            world.faults(client).cut_off = True
+            closing = asyncio.create_task(keeper.close())
+            try:
+                await until(lambda: keeper.statistics()["timed_holds"] == 0)
+                world.clock.advance(5.1)
+                await asyncio.wait((closing,), timeout=20)
+                assert closing.done()
+            finally:  # in virtual time nobody would wait for a silent store
+                world.faults(client).cut_off = False
+                world.clock.advance(5.1)
+            await closing
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

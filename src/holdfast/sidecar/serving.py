@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
@@ -61,7 +61,8 @@ async def _serve(
     tokens: Tokens | None,
     started: Callable[[list[str]], None],
 ) -> None:
-    with contextlib.ExitStack() as sockets:
+    ended = asyncio.Event()
+    with _signals(ended.set, lambda: _reload(settings, context, tokens)), contextlib.ExitStack() as sockets:
         listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
         probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
@@ -78,53 +79,58 @@ async def _serve(
             if probed is not None:
                 probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
                 servers.append(_Server(probes, probed, None))
-            await _run(service, servers, settings, context, started)
+            await _run(service, servers, settings, ended, started)
 
 
 async def _run(
     service: Service,
     servers: list[_Server],
     settings: Settings,
-    context: ssl.SSLContext | None,
+    ended: asyncio.Event,
     started: Callable[[list[str]], None],
 ) -> None:
-    """Until a signal; then until nobody is answered, and nobody believes. What comes behind it is bounded, too.
+    """Until `ended`; then until nobody is answered, and nobody believes. What comes behind it is bounded, too.
 
     Raises what a server failed with.
     """
-    ended = asyncio.Event()
-    with _signals(ended.set, lambda: _reload(service, settings, context)):
-        running = [asyncio.create_task(server.serve()) for server in servers]
-        over = asyncio.create_task(ended.wait())
-        begun = asyncio.create_task(_all_listen(servers))
-        helpers = [over, begun]
-        if service.tokens is not None:
-            helpers.append(asyncio.create_task(service.tokens.follow()))
-        try:
-            await asyncio.wait((begun, over, *running), return_when=asyncio.FIRST_COMPLETED)
-            if begun.done():
-                started([server.url for server in servers])
-                await asyncio.wait((over, *running), return_when=asyncio.FIRST_COMPLETED)
-            for server_task in running:
-                if server_task.done():
-                    server_task.result()
-        finally:
-            _log.info("shutting down")
-            service.drain.begin()
-            for task in helpers:
-                task.cancel()
-            resigned = asyncio.create_task(service.candidates.resign())
-            unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
-            cut_off = asyncio.get_running_loop().time() + settings.drain_seconds
-            await asyncio.wait((unbelieved,), timeout=_for_owners(settings.drain_seconds))
-            for server in servers:
-                server.should_exit = True
-            try:
-                async with asyncio.timeout_at(cut_off):
-                    await asyncio.gather(*running, *helpers, return_exceptions=True)
-            except TimeoutError:
-                _log.warning("not all requests ended within %g s; they are cut off", settings.drain_seconds)
-            await asyncio.gather(resigned, unbelieved)
+    running = [asyncio.create_task(server.serve()) for server in servers]
+    over = asyncio.create_task(ended.wait())
+    begun = asyncio.create_task(_all_listen(servers))
+    helpers = [over, begun]
+    if service.tokens is not None:
+        helpers.append(asyncio.create_task(service.tokens.follow()))
+    try:
+        await asyncio.wait((begun, over, *running), return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            started([server.url for server in servers])
+            await asyncio.wait((over, *running), return_when=asyncio.FIRST_COMPLETED)
+        for server_task in running:
+            if server_task.done():
+                server_task.result()
+    finally:
+        _log.info("shutting down")
+        for task in helpers:
+            task.cancel()
+        await _end(service, servers, [*running, *helpers], settings.drain_seconds)
+
+
+async def _end(
+    service: Service, servers: list[_Server], tasks: Sequence[asyncio.Task[Any]], drain_seconds: float
+) -> None:
+    """Begin nothing, let owners release, answer what is under way. When it returns nobody believes in what ends."""
+    service.drain.begin()
+    resigned = asyncio.create_task(service.candidates.resign())
+    unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
+    cut_off = asyncio.get_running_loop().time() + drain_seconds
+    await asyncio.wait((unbelieved,), timeout=_for_owners(drain_seconds))
+    for server in servers:
+        server.should_exit = True
+    try:
+        async with asyncio.timeout_at(cut_off):
+            await asyncio.gather(*tasks, return_exceptions=True)
+    except TimeoutError:
+        _log.warning("not all requests ended within %g s; they are cut off", drain_seconds)
+    await asyncio.gather(resigned, unbelieved)
 
 
 async def _all_listen(servers: list[_Server]) -> None:
@@ -184,9 +190,9 @@ def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[No
             loop.remove_signal_handler(number)
 
 
-def _reload(service: Service, settings: Settings, context: ssl.SSLContext | None) -> None:
-    if service.tokens is not None:
-        service.tokens.reload()
+def _reload(settings: Settings, context: ssl.SSLContext | None, tokens: Tokens | None) -> None:
+    if tokens is not None:
+        tokens.reload()
     if context is not None:
         try:
             load_certificate(context, settings)
