@@ -9,6 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from holdfast.limits import TTL_DEFAULT
 from tests.deploy.kustomize import Document, NotUnderstood, build, containers
 
 HERE = Path(__file__).parent.parent.parent / "deploy" / "kubernetes"
@@ -137,12 +138,12 @@ def test_probes_ask_the_health_port(overlay: str, container: Document) -> None:
 
 @pytest.mark.parametrize("overlay", ["service", "trying"])
 def test_end_of_a_pod_leaves_time_to_resign(overlay: str) -> None:
-    """preStop and drain fit into the grace period: SIGKILL before the end leaves leaderships to their TTL."""
+    """preStop, drain and a TTL fit into the grace period: SIGKILL before the end leaves leaderships to their TTL."""
     pod = pod_of(overlay, "Deployment")
     (container,) = pod["containers"]
     command = container["lifecycle"]["preStop"]["exec"]["command"]
     assert command[0] == "sleep"
-    assert pod["terminationGracePeriodSeconds"] >= int(command[1]) + _drain(container) + 10
+    assert pod["terminationGracePeriodSeconds"] >= int(command[1]) + _drain(container) + TTL_DEFAULT
 
 
 def _drain(container: Document) -> float:
@@ -179,7 +180,7 @@ def test_sidecar_is_native_and_out_of_reach() -> None:
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
     assert not [one for one in sidecar["args"] if one.startswith("--listen")]
-    assert pod["terminationGracePeriodSeconds"] >= 30 + _drain(sidecar)
+    assert pod["terminationGracePeriodSeconds"] >= 30 + _drain(sidecar) + TTL_DEFAULT
     assert [one["name"] for one in pod["containers"]] == ["app"]
 
 

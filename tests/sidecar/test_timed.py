@@ -191,6 +191,72 @@ def test_closing_ends_waits_and_releases(world: World) -> None:
     asyncio.run(test())
 
 
+def test_service_that_ends_waits_until_no_owner_believes(world: World) -> None:
+    """Belief ends first: nothing is renewed any more, and nobody else is admitted before the last told deadline."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            short = await keeper.acquire(wanted("short", ttl=4.0), wait_seconds=0)
+            told = await keeper.acquire(wanted("long", ttl=12.0), wait_seconds=0)
+            assert short is not None
+            assert told is not None
+            ending = asyncio.create_task(keeper.until_unbelieved())
+            await asyncio.sleep(0)
+            with pytest.raises(ClientClosed):
+                await keeper.renew(told.id)
+            world.clock.advance(11.9)
+            assert told.remaining() > 0
+            assert not ending.done()
+            assert world.tickets >= 1
+            world.clock.advance(0.2)
+            await asyncio.wait_for(ending, 20)
+            assert told.remaining() == 0
+
+    asyncio.run(test())
+
+
+def test_owners_that_release_let_the_service_end_at_once(world: World) -> None:
+    """No time passes here; without a hold there is nothing to wait for at all."""
+
+    async def test() -> None:
+        async with keeper_of(world) as keeper:
+            told = [await keeper.acquire(wanted(name), wait_seconds=0) for name in ("a", "b")]
+            ending = asyncio.create_task(keeper.until_unbelieved())
+            for kept in told:
+                await asyncio.sleep(0)
+                assert not ending.done()
+                assert kept is not None
+                await keeper.release(kept.id)
+            await asyncio.wait_for(ending, 20)
+            assert world.tickets == 0
+            await asyncio.wait_for(keeper.until_unbelieved(), 20)
+
+    asyncio.run(test())
+
+
+def test_closing_over_many_holds_takes_the_time_of_one_request(world: World) -> None:
+    """The store is silent: all are given up within one deadline, not each within its own; the reaper has the rest."""
+
+    async def test() -> None:
+        async with world.aclient(ttl=30, timeout=5.0) as client:
+            keeper = Keeper(client)
+            for number in range(20):
+                assert await keeper.acquire(wanted(f"n{number}"), wait_seconds=0) is not None
+            world.faults(client).cut_off = True
+            closing = asyncio.create_task(keeper.close())
+            try:
+                await until(lambda: keeper.statistics()["timed_holds"] == 0)
+                world.clock.advance(5.1)
+                await asyncio.wait((closing,), timeout=20)
+                assert closing.done()
+            finally:  # in virtual time nobody would wait for a silent store
+                world.faults(client).cut_off = False
+                world.clock.advance(5.1)
+            await closing
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

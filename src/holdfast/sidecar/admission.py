@@ -18,8 +18,6 @@ _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 
 def admit(service: Service, request: Request, route: Route) -> Caller:
     """The caller, who may use the route. Raises Problem (401, 403, 429), Malformed."""
-    if not service.any_host:
-        _check_host(request)
     if route.scope is None or service.tokens is None:
         certified = request.scope.get("extensions", {}).get(CERTIFIED)
         return ANYBODY if certified is None else Caller(certified["name"], ANYBODY.tenant, ANYBODY.scopes)
@@ -29,6 +27,19 @@ def admit(service: Service, request: Request, route: Route) -> Caller:
     if route.scope not in caller.scopes:
         raise Problem(Code.FORBIDDEN, f"this needs a token with the scope {route.scope.value!r}")
     return caller
+
+
+def check_host(request: Request) -> None:
+    """A service that asks for no token is there for programs on its own machine, and for no page in a browser there.
+
+    Raises Problem (403), Malformed.
+    """
+    host = request.header(b"host")
+    if request.peer == "unix" or host is None or _is_local(host):
+        return
+    raise Problem(
+        Code.FORBIDDEN_HOST, "this service asks for no token, so it answers to localhost and loopback addresses only"
+    )
 
 
 def _token(service: Service, request: Request) -> str:
@@ -47,16 +58,6 @@ def _refused(service: Service, request: Request, detail: str) -> Problem:
     if wait:
         return later(Code.RATE_LIMITED, "too many requests without a valid token came from this address", wait)
     return Problem(Code.UNAUTHORIZED, detail, headers=_CHALLENGE)
-
-
-def _check_host(request: Request) -> None:
-    """A service that asks for no token is there for programs on its own machine, and for no page in a browser there."""
-    host = request.header(b"host")
-    if request.peer == "unix" or host is None or _is_local(host):
-        return
-    raise Problem(
-        Code.FORBIDDEN_HOST, "this service asks for no token, so it answers to localhost and loopback addresses only"
-    )
 
 
 def _is_local(host: str) -> bool:

@@ -11,7 +11,7 @@ import time
 
 from holdfast.errors import HoldfastError
 from holdfast.sidecar.access import AccessLog, Asked
-from holdfast.sidecar.admission import admit
+from holdfast.sidecar.admission import admit, check_host
 from holdfast.sidecar.bounds import BODY_SECONDS
 from holdfast.sidecar.exchange import (
     JSON_TYPE,
@@ -37,12 +37,13 @@ _UNREAD: frozenset[Code] = frozenset((Code.TOO_LARGE, Code.TOO_SLOW))
 
 
 class App:
-    """One service's application, for the routes of one table."""
+    """One service's application, for the routes of one table. `any_host`: does it answer under any name?"""
 
-    def __init__(self, service: Service, routes: Routes, access: AccessLog) -> None:
+    def __init__(self, service: Service, routes: Routes, access: AccessLog, *, any_host: bool) -> None:
         self._service = service
         self._routes = routes
         self._access = access
+        self._any_host = any_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -96,6 +97,8 @@ class App:
     async def _handled(self, request: Request, asked: Asked) -> Reply:
         route, values = self._routes.find(request.method, request.read_path())
         asked.route = route.name
+        if not self._any_host:
+            check_host(request)
         caller = admit(self._service, request, route)
         asked.caller = caller
         usage = self._service.limits.of(caller.tenant.name)
@@ -115,7 +118,7 @@ async def _json(request: Request, bytes_max: int) -> bytes:
     kind = request.header(b"content-type") or ""
     if kind.partition(";")[0].strip().lower() != JSON_TYPE:
         raise Problem(Code.UNSUPPORTED_TYPE, f"send the body as Content-Type: {JSON_TYPE}")
-    return await request.body()
+    return await request.body(bytes_max)
 
 
 async def _only_its_head(stream: Stream) -> Answer:

@@ -50,6 +50,8 @@ WAITS_AT_ONCE_MAX: Final = 500
 WAITS_OF_STREAM_MAX: Final = 20_000
 COMMIT_BODY_BYTES_MAX: Final = 1024 * 1024
 """Half a megabyte of values, in base64, and their keys."""
+WAITS_BODY_BYTES_MAX: Final = 1024 * 1024
+"""Many waits in one request, each with its tickets' places."""
 
 RATE_DEFAULT: Final = 5000.0
 """Requests a second of one tenant; twice as many may come at once."""
@@ -68,4 +70,4 @@ TOKEN_FILE_SECONDS: Final = 2.0
 STAND_AGAIN_SECONDS: Final = 1.0
 """Between the end of a candidacy and the next one."""
 DRAIN_SECONDS_DEFAULT: Final = 20.0
-"""For how long the end may take: Kubernetes kills after 30."""
+"""For how long what is under way, and releases, may take at the end. Beliefs that must end first may take a TTL."""

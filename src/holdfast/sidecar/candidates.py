@@ -21,14 +21,23 @@ class Candidate:
     def __init__(self, client: aio.Client, name: str, value: str) -> None:
         self._election = client.election(name, value=value)
         self._name = name
+        self._clock = client._house.clock
         self._hold: aio.Hold | None = None
+        self._believed_until = 0.0
+        self._resigning = False
         self._changed: set[Callable[[], None]] = set()
         self._task = asyncio.create_task(self._stand())
 
     def proven(self) -> aio.Hold | None:
         """The hold by which it leads, if that can be proven at this very moment; else None. Asks nobody."""
         hold = self._hold
-        return hold if hold is not None and hold.state in _PROVEN and hold.remaining() > 0 else None
+        if hold is None or self._resigning:
+            return None
+        return hold if hold.state in _PROVEN and hold.remaining() > 0 else None
+
+    def tell(self, seconds: float) -> None:
+        """Somebody is told that it leads, and may believe it for so long from now on."""
+        self._believed_until = max(self._believed_until, self._clock.now() + seconds)
 
     def was(self, ticket_id: str) -> bool:
         """Is it the id of the candidacy that led last, proven or not?"""
@@ -40,11 +49,16 @@ class Candidate:
         return lambda: self._changed.discard(told)
 
     async def resign(self) -> None:
-        """Stand no longer; what is held is released. Bounded by the time of one exchange with the store."""
+        """Stand no longer. Nobody is told any more that it leads; what is held is released once nobody believes it.
+
+        Bounded by the last `tell`, hence by the TTL, and the time of one exchange with the store.
+        """
+        self._resigning = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         hold = self._hold
         if hold is not None:
+            await hold.lost.wait(max(0.0, self._believed_until - self._clock.now()))
             try:
                 await hold.release()
             except HoldfastError as error:
@@ -83,5 +97,5 @@ class Candidates:
         return self._by_name.get(name)
 
     async def resign(self) -> None:
-        """Stand in no election any more."""
+        """Stand in no election any more. See Candidate."""
         await asyncio.gather(*(candidate.resign() for candidate in self._by_name.values()))

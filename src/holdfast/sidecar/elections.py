@@ -10,6 +10,7 @@ from holdfast.limits import NAME_BYTES_MAX
 from holdfast.recipes.election import Leader
 from holdfast.sidecar.auth import Scope
 from holdfast.sidecar.bounds import PULSE_SECONDS
+from holdfast.sidecar.candidates import Candidate
 from holdfast.sidecar.events import KEEP_ALIVE, begun, event, living
 from holdfast.sidecar.exchange import EVENTS_TYPE, Answer, Stream
 from holdfast.sidecar.fields import Field, Text
@@ -25,7 +26,7 @@ _PASSING: Final = ("ageSeconds", "remainingSeconds")
 async def show(service: Service, call: Call) -> Answer:
     """Who leads."""
     name = call.caller.tenant.inside(call.fields["name"])
-    told = _told(call.fields["name"], await service.leaders.view(name))
+    told = _told(call.fields["name"], await service.leaders.view(name), service.candidates.get(name))
     return Answer(200, json.dumps(told).encode())
 
 
@@ -44,7 +45,7 @@ async def _changes(service: Service, call: Call) -> AsyncIterator[bytes]:
             async with living(service, call, listener) as lives:
                 before: dict[str, Any] = {}
                 while not before or lives():
-                    told = _told(call.fields["name"], await service.leaders.view(name))
+                    told = _told(call.fields["name"], await service.leaders.view(name), candidate)
                     lasting = {key: value for key, value in told.items() if key not in _PASSING}
                     # A yes is good for `remainingSeconds` only: it is told again before that is over.
                     yield event("leader", told) if lasting != before or told["isLeader"] else KEEP_ALIVE
@@ -55,10 +56,12 @@ async def _changes(service: Service, call: Call) -> AsyncIterator[bytes]:
                 forget()
 
 
-def _told(name: str, view: View) -> dict[str, Any]:
+def _told(name: str, view: View, candidate: Candidate | None) -> dict[str, Any]:
     hold = view.hold
     remaining = 0.0 if hold is None else hold.remaining()
     leads = hold is not None and remaining > 0
+    if leads and candidate is not None:
+        candidate.tell(remaining)
     return {
         "name": name,
         "leader": None if view.leader is None else _leader(view.leader),

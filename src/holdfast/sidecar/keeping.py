@@ -123,7 +123,10 @@ class Keeper:
         )
 
     async def renew(self, hold_id: HoldId) -> Kept:
-        """Let it live for its TTL from now on. Raises HoldGone, HeldElsewhere, NoSuchHold, StoreError."""
+        """Let it live for its TTL from now on.
+
+        Raises HoldGone, HeldElsewhere, NoSuchHold, StoreError; ClientClosed for what ends with this replica.
+        """
         found = holdids.read(hold_id)
         if isinstance(found, TimedId):
             return self._kept(self._timed.renew(found))
@@ -141,9 +144,17 @@ class Keeper:
         """What it is a hold of, as its id says, for whoever has to decide whether to go on. Raises NoSuchHold."""
         return holdids.read(hold_id).resource
 
+    async def until_unbelieved(self) -> None:
+        """Renew no hold that lives by a timer here any more, and wait until no owner believes in one.
+
+        Each is released by then, or what its owner was told is over: that takes one TTL at most.
+        """
+        await self._timed.until_unbelieved()
+
     async def close(self, *, release_own: bool = False) -> None:
         """Take nothing more, end waiting calls with ClientClosed, and release what lives by timers here.
 
+        At once, so that others are admitted, whatever owners believe: for them `until_unbelieved` comes first.
         Holds that live by a lease of their own live on, for other replicas to renew and release; with `release_own`
         those that this replica told last are released, too.
         """

@@ -36,8 +36,6 @@ class Service:
     lending: Lending
     tokens: Tokens | None = None
     """None: whoever reaches the service may do everything."""
-    any_host: bool = True
-    """Does it answer under any name? See `forbidden-host`."""
     lines: Feeds[tuple[LineInfo, ...]] = field(init=False)
     answered: bool = False
     """Has the store answered since the start?"""
@@ -61,14 +59,13 @@ class Service:
         elect: dict[str, str],
         most: Most,
         tokens: Tokens | None,
-        any_host: bool,
     ) -> Service:
         """A service of a client and its keeper. Needs a running event loop: candidates stand from now on."""
         candidates = Candidates(client, elect)
         leaders = Leaders(client, candidates)
         lending = Lending(client._house, most.holds)
         limits = Limits(most, time.monotonic)
-        return cls(client, keeper, candidates, leaders, limits, Drain(), lending, tokens, any_host)
+        return cls(client, keeper, candidates, leaders, limits, Drain(), lending, tokens)
 
     def admits(self, caller: Caller) -> bool:
         """May who was let in go on? Not, when its token was taken back meanwhile."""

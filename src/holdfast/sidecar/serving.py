@@ -1,8 +1,10 @@
 """A service's life: bind, begin, serve, drain, end.
 
-SIGTERM or SIGINT begins the end: no connection is taken any more, waiting requests are answered with 503, streams end,
-candidates resign, holds that live by timers here are released. All of that is bounded; a second signal does not hasten
-it. SIGHUP reads tokens and certificates again.
+SIGTERM or SIGINT begins the end: nothing new is begun, waiting requests are answered with 503, streams end. What others
+hold here, and would end with this service, is given up when they have released it or can't believe in it any more:
+nobody else must be admitted before. Until then, and within the drain, they are answered. So the end takes the drain or
+one TTL, whichever is longer, and what the store takes; a second signal does not hasten it. To kill the service within
+that time is safe: the store waits for the TTL then. SIGHUP reads tokens and certificates again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
@@ -31,8 +33,8 @@ from holdfast.sidecar.bounds import KEEP_ALIVE_SECONDS
 from holdfast.sidecar.keeping import Keeper
 from holdfast.sidecar.protocol import Connection
 from holdfast.sidecar.service import Service
-from holdfast.sidecar.settings import Address, Settings, load_certificate, tls_context
-from holdfast.sidecar.sockets import bound, removed, url_of
+from holdfast.sidecar.settings import Settings, load_certificate, tls_context
+from holdfast.sidecar.sockets import bound, url_of
 from holdfast.sidecar.table import PROBES, SERVED
 
 _log = logging.getLogger("holdfast.sidecar")
@@ -59,62 +61,87 @@ async def _serve(
     tokens: Tokens | None,
     started: Callable[[list[str]], None],
 ) -> None:
-    with contextlib.ExitStack() as sockets:
-        listening = [(sockets.enter_context(_bound(address)), context) for address in settings.listen]
-        probed = None if settings.health is None else sockets.enter_context(_bound(settings.health))
+    ended = asyncio.Event()
+    with _signals(ended.set, lambda: _reload(settings, context, tokens)), contextlib.ExitStack() as sockets:
+        listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
+        probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
         async with AsyncExitStack() as parts:
             client = await parts.enter_async_context(connect())
             keeper = Keeper(client, address=advertise)
             parts.push_async_callback(keeper.close)
-            service = Service.over(
-                client,
-                keeper,
-                elect=settings.elect,
-                most=settings.most,
-                tokens=tokens,
-                any_host=settings.insecure or not settings.asks_nobody,
-            )
+            service = Service.over(client, keeper, elect=settings.elect, most=settings.most, tokens=tokens)
             parts.push_async_callback(service.lending.end)
             parts.push_async_callback(service.candidates.resign)
             access = AccessLog(sys.stderr if settings.access_log else None)
-            app = App(service, SERVED, access)
+            app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
             servers = [_Server(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening]
             if probed is not None:
-                servers.append(_Server(App(service, PROBES, AccessLog(None)), probed, None))
-            await _run(service, servers, settings, context, started)
+                probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
+                servers.append(_Server(probes, probed, None))
+            await _run(service, servers, settings, ended, started)
 
 
 async def _run(
     service: Service,
     servers: list[_Server],
     settings: Settings,
-    context: ssl.SSLContext | None,
+    ended: asyncio.Event,
     started: Callable[[list[str]], None],
 ) -> None:
-    """Until a signal; then to the end of what is under way. What comes behind it is bounded by the client."""
-    ended = asyncio.Event()
-    with _signals(ended.set, lambda: _reload(service, settings, context)):
-        running = [asyncio.create_task(server.serve()) for server in servers]
-        follow = [] if service.tokens is None else [asyncio.create_task(service.tokens.follow())]
-        try:
-            for server in servers:
-                await server.listens()
+    """Until `ended`; then until nobody is answered, and nobody believes. What comes behind it is bounded, too.
+
+    Raises what a server failed with.
+    """
+    running = [asyncio.create_task(server.serve()) for server in servers]
+    over = asyncio.create_task(ended.wait())
+    begun = asyncio.create_task(_all_listen(servers))
+    helpers = [over, begun]
+    if service.tokens is not None:
+        helpers.append(asyncio.create_task(service.tokens.follow()))
+    try:
+        await asyncio.wait((begun, over, *running), return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
             started([server.url for server in servers])
-            await ended.wait()
-        finally:
-            _log.info("shutting down")
-            service.drain.begin()
-            for task in follow:
-                task.cancel()
-            resigned = asyncio.create_task(service.candidates.resign())  # at once: others may lead while answers end
-            for server in servers:
-                server.should_exit = True
-            try:
-                async with asyncio.timeout(settings.drain_seconds):
-                    await asyncio.gather(*running, resigned, *follow, return_exceptions=True)
-            except TimeoutError:
-                _log.warning("not all requests ended within %g s; they are cut off", settings.drain_seconds)
+            await asyncio.wait((over, *running), return_when=asyncio.FIRST_COMPLETED)
+        for server_task in running:
+            if server_task.done():
+                server_task.result()
+    finally:
+        _log.info("shutting down")
+        for task in helpers:
+            task.cancel()
+        await _end(service, servers, [*running, *helpers], settings.drain_seconds)
+
+
+async def _end(
+    service: Service, servers: list[_Server], tasks: Sequence[asyncio.Task[Any]], drain_seconds: float
+) -> None:
+    """Begin nothing, let owners release, answer what is under way. When it returns nobody believes in what ends."""
+    service.drain.begin()
+    resigned = asyncio.create_task(service.candidates.resign())
+    unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
+    cut_off = asyncio.get_running_loop().time() + drain_seconds
+    await asyncio.wait((unbelieved,), timeout=_for_owners(drain_seconds))
+    for server in servers:
+        server.should_exit = True
+    try:
+        async with asyncio.timeout_at(cut_off):
+            await asyncio.gather(*tasks, return_exceptions=True)
+    except TimeoutError:
+        _log.warning("not all requests ended within %g s; they are cut off", drain_seconds)
+    await asyncio.gather(resigned, unbelieved)
+
+
+async def _all_listen(servers: list[_Server]) -> None:
+    """Returns once connections are accepted."""
+    while not all(server.started for server in servers):
+        await asyncio.sleep(0.005)  # uvicorn tells it by nothing but this flag
+
+
+def _for_owners(drain_seconds: float) -> float:
+    """How much of it they have for their releases; the rest is for answers that are on their way then."""
+    return max(drain_seconds - _ANSWERS_SECONDS, drain_seconds / 2)
 
 
 class _Server(uvicorn.Server):
@@ -149,20 +176,6 @@ class _Server(uvicorn.Server):
         """They are heard once for all servers, in `_signals`."""
         yield
 
-    async def listens(self) -> None:
-        """Returns once connections are accepted."""
-        while not self.started:
-            await asyncio.sleep(0.005)  # uvicorn tells it by nothing but this flag
-
-
-@contextmanager
-def _bound(address: Address) -> Iterator[socket.socket]:
-    sock = bound(address)
-    try:
-        yield sock
-    finally:
-        removed(sock, address)
-
 
 @contextmanager
 def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
@@ -177,9 +190,9 @@ def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[No
             loop.remove_signal_handler(number)
 
 
-def _reload(service: Service, settings: Settings, context: ssl.SSLContext | None) -> None:
-    if service.tokens is not None:
-        service.tokens.reload()
+def _reload(settings: Settings, context: ssl.SSLContext | None, tokens: Tokens | None) -> None:
+    if tokens is not None:
+        tokens.reload()
     if context is not None:
         try:
             load_certificate(context, settings)

@@ -1,4 +1,4 @@
-"""The sockets a service listens on, bound before anything else is begun: who can't listen says so at once."""
+"""The sockets a service listens on, made before anything else is begun: who can't listen says so at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from holdfast.errors import InvalidOption
 from holdfast.sidecar.settings import Address
@@ -15,12 +17,24 @@ _OTHERS = 0o117
 """A UNIX socket is for its user and group: who may write to it may do everything, where no token is asked for."""
 
 
-def bound(address: Address) -> socket.socket:
-    """A socket that is bound there. Raises InvalidOption."""
+@contextmanager
+def bound(address: Address) -> Iterator[socket.socket]:
+    """A socket that listens there, until the end of the block, and its file goes with it. Raises InvalidOption.
+
+    Of two services only one gets so far.
+    """
     try:
-        return _unix(address.path) if address.path is not None else _tcp(address)
+        sock = _unix(address.path) if address.path is not None else _tcp(address)
     except OSError as error:
         raise InvalidOption(f"can't listen on {address}: {error.strerror or error}") from error
+    made = None if address.path is None else _file(address.path)
+    try:
+        yield sock
+    finally:
+        sock.close()
+        if address.path is not None and _file(address.path) == made:  # else a successor's, who found nobody listening
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(address.path)
 
 
 def url_of(sock: socket.socket, *, tls: bool) -> str:
@@ -31,12 +45,13 @@ def url_of(sock: socket.socket, *, tls: bool) -> str:
     return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def removed(sock: socket.socket, address: Address) -> None:
-    """Close it, and take its file away."""
-    sock.close()
-    if address.path is not None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(address.path)
+def _file(path: str) -> tuple[int, int, int] | None:
+    """Which file stands there; None where none does. By its time, too: numbers of files are used again."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _tcp(address: Address) -> socket.socket:
@@ -47,6 +62,7 @@ def _tcp(address: Address) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(where)
+        sock.listen(_BACKLOG)  # a port that is only bound can be bound by the next one as well
     except BaseException:
         sock.close()
         raise

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lease import Line, Ticket
 from holdfast.limits import NAME_BYTES_MAX, TOKEN_MAX
 from holdfast.sidecar.auth import Scope
-from holdfast.sidecar.bounds import PULSE_SECONDS, WAITED_FOR_MAX, WAITS_AT_ONCE_MAX
+from holdfast.sidecar.bounds import PULSE_SECONDS, WAITED_FOR_MAX, WAITS_AT_ONCE_MAX, WAITS_BODY_BYTES_MAX
 from holdfast.sidecar.channels import Channel
 from holdfast.sidecar.compound import Items, Maybe, NumberText, Shape
 from holdfast.sidecar.events import KEEP_ALIVE, begun, event
@@ -169,6 +169,7 @@ ROUTES: Final = (
             Field("drop", _NUMBERS, "Waits that nobody waits for any more.", []),
             SECONDS,
         ),
+        body_bytes_max=WAITS_BODY_BYTES_MAX,
         body_example={"streamId": "8a3e5b0e1d7c8a3e5b", "tickets": [], "prefixes": [], "drop": [7], "seconds": 5.0},
         answer="WaitsRegistered",
         answer_about="They are told of on the stream.",

@@ -6,15 +6,17 @@ When the own TTL is over nobody is asked: the hold reads LOST from then on, and 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from holdfast import checks
-from holdfast.aiodriver import arun
+from holdfast.aiodriver import arun, wait
 from holdfast.clock import Timer
-from holdfast.errors import HoldfastError
+from holdfast.errors import ClientClosed, HoldfastError
 from holdfast.fence import Fence
 from holdfast.hold import Holding, HoldState
 from holdfast.house import House
@@ -25,6 +27,8 @@ from holdfast.sidecar import holdids
 from holdfast.sidecar.errors import HeldElsewhere, gone
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.holdids import HoldId, TimedId
+from holdfast.sidecar.waits import CLOSING
+from holdfast.signals import Signal
 from holdfast.turn import Steps, Turn
 
 _ENDED: Final = (HoldState.LOST, HoldState.RELEASED)
@@ -33,11 +37,11 @@ _log = logging.getLogger("holdfast")
 
 
 class TimedHold(Holding):
-    """A hold with an end of its own, which only its owner moves. Removed from `kept` when it ends."""
+    """A hold with an end of its own, which only its owner moves."""
 
     _over = False
     _own_timer: Timer | None = None
-    _kept: dict[str, TimedHold] | None = None
+    _forget: Callable[[TimedHold], None] | None = None
 
     def __init__(self, turn: Turn, entry: Entry, lease: Lease, house: House, asked_ttl: float) -> None:
         self._own_deadline = 0.0
@@ -45,10 +49,9 @@ class TimedHold(Holding):
         self._asked_ttl = asked_ttl
         self.secret = secrets.token_urlsafe(16)
 
-    def live(self, kept: dict[str, TimedHold]) -> None:
-        """Begin: from now on it ends by its own TTL."""
-        kept[self.secret] = self
-        self._kept = kept
+    def live(self, forget: Callable[[TimedHold], None]) -> None:
+        """Begin: from now on it ends by its own TTL. Calls `forget`, on any thread, when it has ended."""
+        self._forget = forget
         self.extend()
         self._look_at_own_clock()
         if self._ended is not None:  # just now; whoever ended it did not know yet what to forget
@@ -96,8 +99,8 @@ class TimedHold(Holding):
         super()._let_go()
         if self._own_timer is not None:
             self._own_timer.cancel()
-        if self._kept is not None:
-            self._kept.pop(self.secret, None)
+        if self._forget is not None:
+            self._forget(self)
 
 
 class TimedHolds:
@@ -109,6 +112,8 @@ class TimedHolds:
         self._address = address
         self._instance = secrets.token_hex(8)
         self._holds: dict[str, TimedHold] = {}
+        self._ending = False
+        self._none_left = Signal()  # set when, in the end, the last one has ended
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -119,7 +124,8 @@ class TimedHolds:
 
         def make(turn: Turn, entry: Entry, lease: Lease, house: House) -> TimedHold:
             hold = TimedHold(turn, entry, lease, house, own_ttl)
-            hold.live(self._holds)
+            self._holds[hold.secret] = hold
+            hold.live(self._forget)
             return hold
 
         shared = replace(ask, ttl=self._house.options.ttl)
@@ -134,8 +140,10 @@ class TimedHolds:
         return holdids.write(TimedId(hold.resource, self._instance, self._address, hold.secret))
 
     def renew(self, hold_id: TimedId) -> TimedHold:
-        """Raises HoldGone, HeldElsewhere."""
+        """Raises HoldGone, HeldElsewhere; ClientClosed once the end has begun."""
         hold = self._find(hold_id)
+        if self._ending:
+            raise ClientClosed(CLOSING)
         if not hold.extend():
             raise gone()
         return hold
@@ -146,13 +154,28 @@ class TimedHolds:
         if not await arun(hold.giving_up(), self._house.clock, self._house.workers):
             raise gone()
 
+    async def until_unbelieved(self) -> None:
+        """Begin the end: renew none any more, and wait until each is released, or what its owner was told is over."""
+        self._ending = True
+        holds = list(self._holds.values())  # they end on other threads, too
+        if holds:
+            believed_until = max(hold.own_deadline for hold in holds)
+            await wait(self._none_left, believed_until, self._house.clock)
+
     async def close(self) -> None:
-        """Release all of them."""
-        for hold in list(self._holds.values()):
-            try:
-                await arun(hold.giving_up(), self._house.clock, self._house.workers)
-            except HoldfastError as error:  # the reaper goes on
-                _log.warning("the hold of %r could not be released while shutting down: %s", hold.resource, error)
+        """Release all of them, within the time of one request: its deadline is the same for all."""
+        await asyncio.gather(*(self._give_up(hold) for hold in list(self._holds.values())))
+
+    async def _give_up(self, hold: TimedHold) -> None:
+        try:
+            await arun(hold.giving_up(), self._house.clock, self._house.workers)
+        except HoldfastError as error:  # the reaper goes on
+            _log.warning("the hold of %r could not be released while shutting down: %s", hold.resource, error)
+
+    def _forget(self, hold: TimedHold) -> None:
+        self._holds.pop(hold.secret, None)
+        if self._ending and not self._holds:
+            self._none_left.set()
 
     def _find(self, hold_id: TimedId) -> TimedHold:
         hold = self._holds.get(hold_id.secret)

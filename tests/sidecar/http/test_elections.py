@@ -72,7 +72,7 @@ def test_election_that_nobody_stands_in_has_no_leader_for_certain(candidate: Ser
 def test_second_candidate_takes_over_when_the_first_is_shut_down(
     candidate: Service, election_url: str, tmp_path: Path
 ) -> None:
-    """SIGTERM resigns: the next one leads at once, and not after a TTL; its stream says so."""
+    """SIGTERM resigns, and the next one leads: not before the last yes is over that was told. Its stream says so."""
     with candidate.user() as first:
         eventually(lambda: leads(first))
     with serving(election_url, tmp_path, "--elect", "scheduler=two:2") as other, other.user() as user:
@@ -80,9 +80,15 @@ def test_second_candidate_takes_over_when_the_first_is_shut_down(
         with user.events("/v1/elections/scheduler/events") as events:
             _, told = events.next()
             assert (told["leader"]["value"], told["isLeader"]) == ("one:1", False)
-            assert candidate.stop() == 0
+            with candidate.user() as first:
+                asked = time.monotonic()
+                yes = view(first)
+            assert yes["isLeader"] is True
+            candidate.process.send_signal(signal.SIGTERM)
             _, told = events.until(lambda _, told: told["isLeader"])
             assert (told["leader"]["value"], told["certain"]) == ("two:2", True)
+            assert time.monotonic() - asked >= yes["remainingSeconds"]
+            assert candidate.ended() == 0
         assert ready(user) == 200
 
 

@@ -108,6 +108,20 @@ def test_service_without_tokens_answers_to_no_other_name(user: User) -> None:
         assert user.request("GET", "/v1/locks", headers={"Host": host}).status_code == 200, host
 
 
+def test_body_may_be_as_big_as_its_route_takes(user: User) -> None:
+    """A commit and a list of waits may be bigger than others: beyond its own limit each is 413."""
+    kind = {"Content-Type": "application/json"}
+    for path, most in (
+        ("/v1/locks/acquire", bounds.BODY_BYTES_MAX),
+        ("/v1/leases/x/renew", bounds.BODY_BYTES_MAX),
+        ("/v1/leases/x/commit", bounds.COMMIT_BODY_BYTES_MAX),
+        ("/v1/waits", bounds.WAITS_BODY_BYTES_MAX),
+    ):
+        for size, is_too_large in ((most, False), (most + 1, True)):
+            answer = user.request("POST", path, content=b"{}".ljust(size), headers=kind)
+            assert (answer.status_code == 413) is is_too_large, (path, size, answer.text)
+
+
 def test_huge_body_is_413_before_it_is_read(open_service: Service) -> None:
     """Announced: refused at once, and not asked for. Not announced: refused as soon as it is too much."""
     announced = b"Content-Length: 10000000000"

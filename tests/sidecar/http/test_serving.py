@@ -165,7 +165,7 @@ def test_shutdown_ends_what_waits_and_leaves_nothing_behind(each_url: str, tmp_p
     """503 to who waits, an end to streams, exit code 0, in bounded time; no ticket of a waiter stays."""
     with serving(each_url, tmp_path, "--elect", f"{name}-lead") as service:
         with service.user() as user, service.user() as other, ThreadPoolExecutor(2) as pool:
-            told = user.held(name)
+            told = user.held(name, ttlSeconds=5)
             waits = pool.submit(other.acquire, name, "waiter", waitSeconds=600)
             with user.events("/v1/events", prefix=name) as events:
                 events.until(lambda _, told: any(line["waiterCount"] for line in told.get("lines", [told])))
@@ -183,6 +183,34 @@ def test_shutdown_ends_what_waits_and_leaves_nothing_behind(each_url: str, tmp_p
         assert [t.token for t in tickets] in ([], [int(told["fencingToken"])])
 
 
+def test_nobody_is_admitted_while_an_owner_believes_though_its_service_ends(
+    each_url: str, tmp_path: Path, name: str
+) -> None:
+    """Law 1 over the end of a service: what an owner was told is true until it is over."""
+    with holdfast.connect(each_url) as client, ThreadPoolExecutor(1) as pool:
+        with serving(each_url, tmp_path, "--drain", "1") as service, service.user() as user:
+            asked = time.monotonic()
+            told = user.held(name, ttlSeconds=4)
+            taken = pool.submit(client.lock(name).acquire, 60.0)
+            eventually(lambda: user.line(name)["waiterCount"] == 1)
+            assert service.stop() == 0
+        taken.result(60).release()
+        assert time.monotonic() - asked >= told["remainingSeconds"]
+
+
+def test_owners_may_release_while_their_service_ends(singles: dict[str, Cluster], tmp_path: Path, name: str) -> None:
+    """On ZooKeeper no other replica can: until then it is reached, begins nothing new, and says so."""
+    url = url_of(singles, "zookeeper")
+    with serving(url, tmp_path, "--drain", "40") as service, service.user() as user:
+        told = user.held(name)
+        service.process.send_signal(signal.SIGTERM)
+        eventually(lambda: user.get("/readyz").status_code == 503)
+        for answer in (user.acquire(f"{name}-new"), user.renew(told["leaseId"])):
+            assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+        assert user.release(told["leaseId"]).json() == {"released": True}
+        assert service.ended() == 0
+
+
 def test_end_is_the_same_by_ctrl_c(url: str, tmp_path: Path) -> None:
     """SIGINT: exit code 0, and no traceback."""
     with serving(url, tmp_path) as service:
@@ -198,6 +226,21 @@ def test_probes_tell_what_they_are_asked(url: str, tmp_path: Path) -> None:
         assert user.get("/readyz").json() == {"ready": True, "why": None}
         assert user.get("/metrics").status_code == 401
         assert user.get("/readyz", leader="x").status_code == 404
+
+
+def test_probes_come_under_any_name_to_their_own_port(url: str, tmp_path: Path) -> None:
+    """A kubelet and a Prometheus ask by the pod's address, also where no token is asked for; the API stays local."""
+    with serving(url, tmp_path, "--health-port", "0", "--elect", "lead") as service:
+        for host in ("10.1.2.3:8701", "holdfast.svc", "[fd00::7]:8701"):
+            named = {"Host": host}
+            with service.user(url=service.urls[1]) as probe:
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    assert probe.request("GET", path, headers=named).status_code == 200, (path, host)
+                assert probe.request("GET", "/readyz?leader=lead", headers=named).status_code in (200, 503)
+            with service.user() as user:
+                for path in ("/healthz", "/metrics", "/v1/locks"):
+                    answer = user.request("GET", path, headers=named)
+                    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), (path, host)
 
 
 def test_service_on_a_store_that_is_not_there_is_alive_and_not_ready(tmp_path: Path) -> None:

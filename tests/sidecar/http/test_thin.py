@@ -28,6 +28,7 @@ from holdfast.backends.service import ServiceBackend
 from holdfast.backends.service.lease import ServiceLease
 from holdfast.fence import Fence
 from holdfast.lease import Entry
+from holdfast.limits import COMMIT_BYTES_MAX
 from holdfast.operating import Shelf, note_name
 from holdfast.remote import Json, write_note
 from holdfast.reports import AuditRecord, audit_note
@@ -95,6 +96,18 @@ def test_path_of_the_url_is_what_names_begin_with(
         line = hold.fence.line
     with client.lock(f"jobs/nightly/{name}") as direct:
         assert direct.fence.line == line
+
+
+def test_commit_may_be_as_big_as_the_library_says(thin: holdfast.Client, name: str) -> None:
+    """Many keys with half a megabyte of values between them, and one such value: through the service as without it."""
+    with thin.lock(name) as hold:
+        share = COMMIT_BYTES_MAX // 8
+        for values in ([bytes([n]) * share for n in range(8)], [b"x" * COMMIT_BYTES_MAX]):
+            keys = [f"data/{name}/{n}" for n in range(len(values))]
+            hold.store.commit(*(holdfast.Put(key, value) for key, value in zip(keys, values, strict=True)))
+            stand = [hold.store.get(key) for key in keys]
+            assert [record.value for record in stand if record is not None] == values
+            hold.store.commit(*(holdfast.Delete(key) for key in keys))
 
 
 def test_tenants_see_and_touch_only_their_own(guarded_service: Service, name: str) -> None:

@@ -65,7 +65,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     default=DRAIN_SECONDS_DEFAULT,
     show_default=True,
     metavar="SECONDS",
-    help="How long what is under way may take at the end.",
+    help="How long what is under way, and releases, may take at the end. Beliefs in holds are waited for besides.",
 )
 @click.option("--no-access-log", is_flag=True, help="Write no line for each request.")
 @with_store
@@ -95,8 +95,9 @@ def command(
 
     /ui/ is a page for whoever is on call; /openapi.json says what programs may ask. The first lines of standard output
     are the URLs where it listens, once it does; what happens is written to standard error, one JSON object a line.
-    SIGTERM ends it: who waits is told so, candidates resign, and the exit code is 0. SIGHUP reads tokens and
-    certificate again.
+    SIGTERM ends it: who waits is told so, candidates resign, and the exit code is 0. What others were told that they
+    hold, or that it leads, is waited for: to its release, or for a TTL at most; SIGKILL before that is safe. SIGHUP
+    reads tokens and certificate again.
 
     A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256, parted by spaces; # begins a comment. A tenant
     sees and touches only its own names; * is all of them. Scopes are acquire, read, elect, operate and metrics.
