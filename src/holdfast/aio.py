@@ -122,9 +122,9 @@ class Client:
 class Loss:
     """The loss of one hold, as an event. It reads the clock too, so it is right before anything announced it."""
 
-    def __init__(self, holding: Holding, announced: Signal, clock: Clock) -> None:
+    def __init__(self, holding: Holding, over: Signal, clock: Clock) -> None:
         self._holding = holding
-        self._announced = announced
+        self._over = over
         self._clock = clock
 
     def is_set(self) -> bool:
@@ -132,9 +132,11 @@ class Loss:
         return self._holding.state is HoldState.LOST
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the hold is lost, at most `timeout` seconds; True when it is lost."""
+        """Wait until the hold is over, at most `timeout` seconds; True when it is lost, False when it was given up."""
         until = None if timeout is None else self._clock.now() + timeout
-        return self.is_set() or await wait(self._announced, until, self._clock) or self.is_set()
+        if not self.is_set():
+            await wait(self._over, until, self._clock)
+        return self.is_set()
 
 
 class Hold(Holding):
@@ -145,7 +147,7 @@ class Hold(Holding):
     @property
     def lost(self) -> Loss:
         """An event that is set when the hold is lost: `is_set()` and `await wait(timeout)`."""
-        return Loss(self, self._loss, self._house.clock)
+        return Loss(self, self._at_end, self._house.clock)
 
     def on_change(self, callback: Callable[[HoldState], None]) -> None:
         """Call `callback(state)` on every change from now on, in order, on the running event loop."""
@@ -175,7 +177,8 @@ class Hold(Holding):
         return await _drive(self._house, self._giving_up())
 
     async def __aenter__(self) -> Hold:
-        self._body = _Body(self._loss)
+        self.check()
+        self._body = _Body(self.lost, self._at_end)
         context.enter(self)
         return self
 
@@ -200,19 +203,20 @@ class Hold(Holding):
 class _Body:
     """The body of one `async with`: cancelled once when the hold is lost, told apart from other cancellations."""
 
-    def __init__(self, loss: Signal) -> None:
+    def __init__(self, lost: Loss, over: Signal) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a hold's `async with` needs a running task")
         self._task = task
         self._cancelling_before = task.cancelling()
+        self._lost = lost
         self._over = False
         self._cancelled = False
         loop = asyncio.get_running_loop()
-        loss.add_callback(lambda: _soon(loop, self._cancel))
+        over.add_callback(lambda: _soon(loop, self._cancel))
 
     def _cancel(self) -> None:
-        if not self._over:
+        if not self._over and self._lost.is_set():
             self._cancelled = True
             self._task.cancel("the hold was lost")
 
@@ -292,8 +296,9 @@ class Lock:
 
     async def __aenter__(self) -> Hold:
         hold = await self.acquire()
+        await hold.__aenter__()
         self._entered.push(asyncio.current_task(), hold)
-        return await hold.__aenter__()
+        return hold
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -20,6 +20,7 @@ from holdfast.signals import Signal
 
 _log = logging.getLogger("holdfast")
 Told = Callable[[LeaseState, str], None]
+_UNPROVEN = "no renewal was answered before its time to live was over"
 EXPIRED = "the store says that the lease has expired or was revoked"
 SUSPECT_BELOW = 0.5
 """Share of the longest proof so far: with renewals at a third, two in a row went unanswered."""
@@ -69,7 +70,7 @@ class Belief:
         """Why it ended."""
         if self._ended is not None:
             return self._ended[1]
-        return "no renewal was answered before its time to live was over" if self.state is LeaseState.LOST else ""
+        return _UNPROVEN if self.state is LeaseState.LOST else ""
 
     def remaining(self) -> float:
         if self._ended is not None or self._deadline is None:
@@ -86,13 +87,15 @@ class Belief:
             if self.state in (LeaseState.LOST, LeaseState.CLOSED):
                 self._announce()
                 return False
-            before, deadline = self._deadline or 0.0, sent + lifetime
-            if anew and deadline < before:
+            before, deadline = self._deadline, sent + lifetime
+            if before is not None and anew and deadline < before:
                 self._deadline = deadline
                 self._forget_timer()  # it would come too late
             else:
-                self._deadline = max(before, deadline)
+                self._deadline = deadline if before is None else max(before, deadline)
             self._suspect_below = (lifetime - lag) * SUSPECT_BELOW
+            if before is not None and self._clock.now() >= before:  # it came to that meanwhile, for whoever looked
+                self._ended = (LeaseState.LOST, _UNPROVEN)
             self._announce()
             return self._ended is None
 

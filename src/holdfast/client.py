@@ -108,9 +108,9 @@ class Client:
 class Loss:
     """The loss of one hold, as an event. It reads the clock too, so it is right before anything announced it."""
 
-    def __init__(self, holding: Holding, announced: Signal, clock: Clock) -> None:
+    def __init__(self, holding: Holding, over: Signal, clock: Clock) -> None:
         self._holding = holding
-        self._announced = announced
+        self._over = over
         self._clock = clock
 
     def is_set(self) -> bool:
@@ -118,9 +118,11 @@ class Loss:
         return self._holding.state is HoldState.LOST
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the hold is lost, at most `timeout` seconds; True when it is lost."""
+        """Block until the hold is over, at most `timeout` seconds; True when it is lost, False when it was given up."""
         until = None if timeout is None else self._clock.now() + timeout
-        return self.is_set() or self._clock.wait(self._announced, until) or self.is_set()
+        if not self.is_set():
+            self._clock.wait(self._over, until)
+        return self.is_set()
 
 
 class Hold(Holding):
@@ -133,7 +135,7 @@ class Hold(Holding):
     @property
     def lost(self) -> Loss:
         """An event that is set when the hold is lost: `is_set()` and `wait(timeout)`."""
-        return Loss(self, self._loss, self._house.clock)
+        return Loss(self, self._at_end, self._house.clock)
 
     @property
     def store(self) -> Store:
@@ -158,6 +160,7 @@ class Hold(Holding):
         return run(self._giving_up(), self._house.clock)
 
     def __enter__(self) -> Hold:
+        self.check()
         context.enter(self)
         return self
 
@@ -245,13 +248,14 @@ class Lock:
 
     def __enter__(self) -> Hold:
         hold = self.acquire()
-        self._entered.push(threading.get_ident(), hold)
-        return hold.__enter__()
+        hold.__enter__()
+        self._entered.push(threading.current_thread(), hold)
+        return hold
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold = self._entered.pop(threading.get_ident())
+        hold = self._entered.pop(threading.current_thread())
         hold.__exit__(kind, error, trace)
 
     def __repr__(self) -> str:

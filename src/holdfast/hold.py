@@ -29,9 +29,9 @@ from holdfast.limits import LEAVE_GRACE, OWN_WATCH_AFTER, RETRY_PAUSE_MAX
 from holdfast.operating import Operable
 from holdfast.reports import Ending
 from holdfast.signals import Signal
-from holdfast.turn import Amend, Leave, Renew, Steps, Turn
+from holdfast.turn import Abandon, Amend, Leave, Renew, Steps, Turn
 
-Held = TypeVar("Held")
+Held = TypeVar("Held", bound="Holding")
 Outcome = TypeVar("Outcome")
 
 
@@ -89,11 +89,12 @@ class Holding:
             lease.abandon(entry)
             raise LeaseLost(f"the store showed no token for the ticket of {entry.resource!r}")
         self._token = token
-        self._loss = Signal()
+        self._at_end = Signal()
         self._entry = entry
         self._ticket = turn.ticket
         self._lease = lease
         self._house = house
+        self._incarnation = house.incarnation  # of the store that admitted it, whatever its service is told later
         self._seen_at = turn.line.revision
         self._ids = held_together(turn, entry)
         self._born = generation()
@@ -103,6 +104,7 @@ class Holding:
         self._ending: Ending | None = None
         self._witness: Witness | None = None
         self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
+        self._told_end = False
         self._own_watch: Signal | None = None
         self._keys: Keys | None = None
         # the lease may end at any moment from here, and tells on its own thread
@@ -194,8 +196,14 @@ class Holding:
             raise LeaseLost(f"the hold of {self.resource!r} (token {self.token}) was released. Acquire again.")
 
     def on_change(self, callback: Callable[[HoldState], None]) -> None:
-        """Call `callback(state)` on every change from now on, in order, on a thread of its own."""
-        self._callbacks += (callback,)
+        """Call `callback(state)` on every change from now on, in order, on a thread of its own; of an end that was told
+        before, at once."""
+        with self._guard:
+            self._callbacks += (callback,)
+            late = self._told_end
+        if late:
+            state = self.state
+            self._house.deliver(lambda: callback(state))
 
     def statistics(self) -> dict[str, object]:
         """What there is to know about the hold, ready for JSON; the token is a string, as it may exceed 2^53."""
@@ -222,7 +230,7 @@ class Holding:
 
     def _plain_fence(self) -> Fence:
         """Without those held together with it: for people, who compare tokens."""
-        return Fence(self._house.line_name(self.resource), self._token, self._house.incarnation)
+        return Fence(self._house.line_name(self.resource), self._token, self._incarnation)
 
     def _lost_error(self) -> LeaseLost:
         return LeaseLost(
@@ -238,8 +246,9 @@ class Holding:
     def _giving_up(self) -> Steps[bool]:
         """Belief ends first, then the ticket goes. True when this call removed it."""
         refuse_child(self._born, f"the hold of {self.resource!r}")
-        if self.state in _FINAL:
-            self._finish(self.state, self.reason)
+        state = self.state
+        if state in _FINAL:
+            self._finish(state, self.reason)
             return False
         until = self._request_until()
         try:
@@ -247,8 +256,12 @@ class Holding:
             gone: bool = yield Leave(self._lease, self._ticket, until)
         except (LeaseLost, ClientClosed):
             return False  # gone with its lease meanwhile
-        except BaseException as error:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
+        except GeneratorExit as error:
             self._lease.abandon(self._entry)
+            self._emit("release_failed", reason=type(error).__name__)
+            raise
+        except BaseException as error:  # unreachable, cancelled, interrupted: the reaper owns the ticket from here
+            yield Abandon(self._lease, self._entry)
             self._emit("release_failed", reason=type(error).__name__)
             raise
         if not gone:
@@ -321,9 +334,8 @@ class Holding:
             self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
         seconds = self._house.clock.now() - self._since
         self._emit(state.value, reason=reason or None, seconds=seconds, ending=self._ending)
-        if state is HoldState.LOST:
-            self._loss.set()
-        self._tell(state)
+        self._at_end.set()
+        self._tell(state, end=True)
         if explain is not None and (forced := explain()):
             reason = forced
             self._ended, self._ending = (state, reason), Ending.FORCED
@@ -358,8 +370,10 @@ class Holding:
         if self._own_watch is not None:
             self._own_watch.close()
 
-    def _tell(self, state: HoldState) -> None:
-        for callback in self._callbacks:
+    def _tell(self, state: HoldState, *, end: bool = False) -> None:
+        with self._guard:
+            callbacks, self._told_end = self._callbacks, end
+        for callback in callbacks:
             self._house.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
 
     def _emit(
@@ -481,9 +495,13 @@ class Entered(Generic[Held]):
         self._holds.append((who, hold))
 
     def pop(self, who: object) -> Held:
-        """What `who` entered last; anybody's where a block is left by another than entered it."""
+        """What `who` entered last. Where a block is left by another than entered it: one that is over, else the oldest.
+
+        Nobody's living hold is to be given up in place of one that was lost.
+        """
         mine = [index for index, (by, _) in enumerate(self._holds) if by == who]
-        return self._holds.pop(mine[-1] if mine else -1)[1]
+        over = [index for index, (_, hold) in enumerate(self._holds) if hold.state in _FINAL]
+        return self._holds.pop((mine[-1:] or over or [0])[0])[1]
 
     def __len__(self) -> int:
         return len(self._holds)

@@ -46,7 +46,11 @@ class Reaper:
             if entry.id in self._owned:
                 return
             self._owned.add(entry.id)
-        self._submit(entry, RETRY_PAUSE_FIRST)
+        try:
+            self._submit(entry, RETRY_PAUSE_FIRST)
+        except BaseException:  # interrupted: whoever gives it up again must find it nobody's
+            self._owned.discard(entry.id)
+            raise
 
     def _submit(self, entry: Entry, pause: float) -> None:
         try:

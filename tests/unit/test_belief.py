@@ -323,3 +323,20 @@ def test_what_the_clock_has_ended_is_lost_whoever_closes_it_afterwards() -> None
     clock.reading += 10.0
     belief.end(CLOSED, "the client was closed")
     assert (belief.state, told) == (LOST, [LOST])
+
+
+def test_proof_that_comes_while_the_deadline_passes_brings_nothing_back() -> None:
+    """Law 2: who looked at that very moment has seen LOST, and LOST is for good."""
+    clock = Stopped()
+    belief = Belief(clock, 10.0)
+    belief.prove(START, 9.0)
+    readings = iter([START + 8.9])
+
+    def now() -> float:
+        return next(readings, START + 9.1)
+
+    clock.now = now  # type: ignore[method-assign]
+    assert belief.prove(START + 8.0, 9.0) is False
+    clock.now = lambda: START + 9.2  # type: ignore[method-assign]
+    assert belief.state is LOST
+    assert belief.remaining() == 0.0

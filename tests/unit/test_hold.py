@@ -351,8 +351,88 @@ def test_hold_made_after_its_lease_had_ended_is_told_so(world: World) -> None:
     hold = run(house.holding(ask, house.patience(None), make), world.clock)
     assert hold is not None
     assert hold.state is LOST
-    assert hold._loss.is_set()  # what lost.wait() and the body of an `async with` hang on
+    assert hold._at_end.is_set()  # what lost.wait() and the body of an `async with` hang on
     assert len(world.heard("lost")) == 1
+
+
+def test_who_waits_for_the_loss_of_a_hold_that_was_given_up_is_told_so(world: World) -> None:
+    """A thread that only waits for a loss ends with the hold: False, and `lost` stays unset."""
+    client = world.client(ttl=TTL)
+    for give_up in (holdfast.Hold.release, lambda _: client.close()):
+        hold = client.lock("a").acquire()
+        waiting = Background(hold.lost.wait)
+        give_up(hold)
+        assert waiting.result() is False
+        assert not hold.lost.is_set()
+
+
+def test_callback_that_comes_after_the_end_is_told_of_it(world: World) -> None:
+    """Law 15: the process stood still between `acquire` and `on_change`, and the end was told to nobody."""
+    client = world.client(ttl=TTL)
+    hold = client.lock("a").acquire()
+    before: list[HoldState] = []
+    hold.on_change(before.append)
+    lose(world, client)
+    after: list[HoldState] = []
+    hold.on_change(after.append)
+    world.faults(client).cut_off = False
+    client.close()
+    assert (before[-1], after) == (LOST, [LOST])
+
+
+def test_body_is_not_entered_without_the_hold(world: World) -> None:
+    """Neither after it was lost, nor a second time."""
+    client = world.client(ttl=TTL)
+    lost, released = client.lock("a").acquire(), client.lock("b").acquire()
+    with released:
+        pass
+    lose(world, client)
+    for hold, why in ((released, "was released"), (lost, "can't be proven")):
+        with pytest.raises(LeaseLost, match=why), hold:
+            pytest.fail("the body was entered")
+
+
+def test_async_body_is_not_entered_without_the_hold(world: World) -> None:
+    """The same in asyncio."""
+
+    async def main() -> None:
+        client = world.aclient()
+        hold = await client.lock("a").acquire()
+        async with hold:
+            pass
+        with pytest.raises(LeaseLost, match="was released"):
+            async with hold:
+                pytest.fail("the body was entered")
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_block_that_is_left_by_another_thread_gives_up_no_living_hold_of_others(world: World) -> None:
+    """It was entered with a hold that was lost; another thread has entered the same lock object since."""
+    first, second = world.client(ttl=TTL), world.client(ttl=TTL)
+    lock = first.lock("a")
+    lost = lock.__enter__()
+    lose(world, first)
+    world.faults(first).cut_off = False
+    assert lost.lost.is_set()
+    living = Background(lock.__enter__).result()
+    leaving = Background(lambda: lock.__exit__(None, None, None))
+    with pytest.raises(LeaseLost, match=f"token {lost.token}"):
+        leaving.result()
+    living.check()
+    assert second.lock("a").try_acquire() is None
+    first.close()
+
+
+def test_fence_of_a_hold_stays_that_of_the_store_that_admitted_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client behind a service hears of another incarnation when it opens another lease there."""
+    hold = world.client(ttl=TTL).lock("a").acquire()
+    fence = hold.fence
+    monkeypatch.setattr(House, "incarnation", property(lambda _: 7))
+    assert hold.fence == fence
 
 
 # Giving up.

@@ -179,13 +179,13 @@ def test_lost_wait_in_a_task_again_and_again_leaves_nothing_behind(world: World)
     async def main() -> None:
         client = world.aclient()
         hold = await client.lock("a").acquire()
-        before = len(hold._loss._callbacks)
+        before = len(hold._at_end._callbacks)
         for _ in range(50):
             waiting = asyncio.create_task(hold.lost.wait(0.001))
             await asyncio.sleep(0)
             world.clock.advance(0.001)
             assert await waiting is False
-        assert len(hold._loss._callbacks) == before
+        assert len(hold._at_end._callbacks) == before
         await client.close()
 
     asyncio.run(main())

@@ -75,7 +75,8 @@ class Places:
         """Nobody wants the ticket any more, and whether it stands is not known."""
         if (key := self._keys.get(ticket_id)) is not None:
             self._round = next(self._rounds)  # first: who takes the key from here on finds that its round is over
-            self._taken.pop(key, None)
+            if self._taken.get(key) == ticket_id:
+                self._taken.pop(key, None)
 
     def forget(self, ticket_id: str) -> None:
         """One that was given up need not be removed any more."""

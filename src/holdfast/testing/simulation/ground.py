@@ -182,7 +182,7 @@ class Ground:
 
     def _told_of_loss(self, held: Held) -> None:
         """L4: a loss is announced, not only there to be seen by whoever looks."""
-        announced = held.hold._loss.is_set()
+        announced = held.hold._at_end.is_set()
         if announced or held.owner.paused or held.owner.dead or held.hold.state is not HoldState.LOST:
             held.untold_since = None
         elif held.untold_since is None:
