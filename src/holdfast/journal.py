@@ -5,10 +5,10 @@ has ended; no caller ever waits for it, and no hold depends on it. The newest `J
 are kept, and about `JOURNAL_MAX` in all.
 
 What it does not: to be complete. What the store does not answer to is kept for a while, in bounded room, and then
-dropped; what it refuses is dropped at once (`statistics()["journal"]` counts both, and the first refusal is logged as a
-warning); clients with the journal off write nothing; a process that is killed writes no end. The end is derived by
-whoever reads (desk.py): an entry without an end whose ticket does not stand any more. For who was forced out, ask the
-audit: that is complete.
+dropped; what it refuses while it takes others is dropped at once (`statistics()["journal"]` counts both, and the first
+refusal is logged as a warning); clients with the journal off write nothing; a process that is killed writes no end. The
+end is derived by whoever reads (desk.py): an entry without an end whose ticket does not stand any more. For who was
+forced out, ask the audit: that is complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from holdfast.clock import Clock
-from holdfast.errors import ClientClosed, ForkedClient, HoldfastError, LeaseLost, StoreUnavailable
+from holdfast.errors import ClientClosed, ForkedClient, HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from holdfast.forks import generation
 from holdfast.hold import Holding
 from holdfast.lease import Workers
@@ -186,12 +186,13 @@ class Journal:
             counts = operating.write([note for _, note in batch], until)
         except _NO_REFUSALS:
             raise
-        except HoldfastError as error:  # it would be refused each time, and what waits behind it as well
-            if len(batch) == 1:
+        except HoldfastError as error:
+            if len(batch) > 1:
+                self._write_each(batch, until)
+            elif isinstance(error, UsageError):
                 self._drop(batch[0], error)
             else:
-                for one in batch:
-                    self._write_batch([one], until)
+                raise
             return
         with self._guard:
             self._written += len(batch)
@@ -204,6 +205,22 @@ class Journal:
                 operating.trim(Shelf.JOURNAL, resource, JOURNAL_PER_LINE_MAX, until)
         if trim_all:
             operating.trim_all(Shelf.JOURNAL, JOURNAL_MAX, until)
+
+    def _write_each(self, batch: _Batch, until: float) -> None:
+        """They were refused together. What is refused while others are taken would be each time: it is dropped, or what
+        waits behind it would be never written. Where all of them are refused, it says nothing of the entries."""
+        refused: list[tuple[tuple[JournalEntry, Note], HoldfastError]] = []
+        for one in batch:
+            try:
+                self._write_batch([one], until)
+            except _NO_REFUSALS:
+                raise
+            except HoldfastError as error:
+                refused.append((one, error))
+        if len(refused) == len(batch):
+            raise refused[0][1]
+        for one, why in refused:
+            self._drop(one, why)
 
     def _drop(self, refused: tuple[JournalEntry, Note], error: HoldfastError) -> None:
         with self._guard:

@@ -119,6 +119,21 @@ def test_store_that_is_away_costs_no_entry_of_those_it_would_take() -> None:
         assert [len(client.operator().history(name)) for name in ("before", "bad", "behind")] == [1, 0, 1]
 
 
+def test_refusal_that_is_not_about_the_entries_costs_none_of_them() -> None:
+    """A proxy that answers in the store's place, a password that was changed: all are refused, and none is dropped."""
+    with holdfast.connect("memory://journal-proxy", journal=True) as client:
+        journal: Any = client._house._journal
+        operating = journal._operating
+        refuse(client, text_bytes_max=0)
+        for name in ("one", "two", "three"):
+            client.lock(name).acquire().release()
+        assert eventually(lambda: journal_of(client)["failed"] > 1)
+        assert journal_of(client)["dropped"] == 0
+        journal._operating = operating
+        assert eventually(lambda: journal_of(client)["waiting"] == 0, 30.0)
+        assert [len(client.operator().history(name)) for name in ("one", "two", "three")] == [1, 1, 1]
+
+
 def test_one_request_is_bounded_by_bytes() -> None:
     """Each of the entries is taken, all of them at once would not be."""
     with holdfast.connect("memory://journal-bytes", journal=True) as client:

@@ -282,6 +282,26 @@ def test_close_during_the_grant_leaves_no_lease(world: World) -> None:
     assert world.tickets == 0
 
 
+def test_lease_that_takes_all_its_time_to_close_leaves_some_to_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 16: one server is silent; what is held at another is given up all the same."""
+    client = world.client(timeout=6.0)
+    holds = [client.lock(name, ttl=ttl).acquire() for name, ttl in (("a", 10.0), ("b", 20.0), ("c", 30.0))]
+    given: list[float] = []
+    for hold in holds:
+        lease = hold._lease
+
+        def close(until: float, end: Callable[[float], None] = lease.close) -> None:
+            given.append(until - world.clock.now())
+            world.clock.advance(given[-1])
+            end(until)
+
+        monkeypatch.setattr(lease, "close", close)
+    client.close()
+    assert given == [pytest.approx(2.0)] * 3
+
+
 def test_close_in_a_signal_handler_within_close_returns_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 16: a second SIGTERM does not wait for the very call that it interrupts."""
     client = world.client()

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from holdfast.clock import VirtualClock
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, TLSFailed
 from holdfast.events import Hub
 from holdfast.lease import Surroundings
 from holdfast.links.session import Refusal, Session
@@ -120,3 +120,15 @@ def test_refusal_for_a_while_moves_everybody_on_only_where_it_helps(
     assert (len(moved), session.generation) == (moves, moves)
     assert dialect.connections[0].closed is closes
     session.close()
+
+
+def test_server_that_hangs_up_within_a_handshake_says_nothing_of_settings_that_were_right_before() -> None:
+    """A proxy whose server is away does so. At the first connection it may be that no TLS is spoken there."""
+    clock = VirtualClock(START)
+    for vouched, expected in ((False, TLSFailed), (True, StoreUnavailable)):
+        session = session_of(Dialect(clock), clock)
+        if vouched:
+            session.vouch()
+        assert type(session.failed(("a", 1), ssl.SSLEOFError("EOF occurred in violation of protocol"))) is expected
+        assert type(session.failed(("a", 1), ssl.SSLCertVerificationError("expired"))) is TLSFailed
+        session.close()

@@ -224,6 +224,10 @@ class Session(Generic[ReplyOf]):
         except OSError as error:
             raise self.failed(endpoint, error) from error
 
+    def vouch(self) -> None:
+        """Another session had an answer there: TLS and credentials are right."""
+        self._answered = True
+
     def close(self) -> None:
         with self._guard:
             self._closed = True
@@ -332,7 +336,8 @@ class Session(Generic[ReplyOf]):
         where = f"{endpoint[0]}:{endpoint[1]}"
         cause = next((e for e in _chain(error) if isinstance(e, ssl.SSLError)), None)
         self.move_on(endpoint, _reason(error))
-        if cause is not None and not isinstance(cause, TimeoutError):
+        hung_up = self._answered and isinstance(cause, ssl.SSLEOFError)  # its settings were right before
+        if cause is not None and not isinstance(cause, TimeoutError) and not hung_up:
             self._tls_failed.add(endpoint)
             if self._tls_failed >= set(self._options.endpoints):  # nowhere to go: it is not one server's fault
                 return TLSFailed(

@@ -40,10 +40,11 @@ STREAMS_MAX: Final = 1000
 
 LEASES_OF_TENANT_MAX: Final = 1000
 """Leases that clients of one tenant have here: one per client and TTL."""
-LEFT_KNOWN_MAX: Final = 500
-"""Tickets of one lease that are remembered when they have gone, so that an `enter` that was held up on its way, and
-comes after its ticket has left, puts none. It is late by seconds, in which few other tickets of that lease leave; and
-what is remembered, at some 140 bytes each, stays for as long as the lease lives."""
+LEFT_KNOWN_SECONDS: Final = 120.0
+"""For so long a ticket of a lease is remembered when it has gone, so that an `enter` that was held up on its way, and
+comes after its ticket has left, puts none. Nothing is held up for longer: see HEAD_SECONDS and BODY_SECONDS."""
+LEFT_KNOWN_MAX: Final = 10_000
+"""And so many of one lease: some 140 bytes each."""
 WAITED_FOR_MAX: Final = 300
 """Tickets that one wait of a client may name: they fit into a body."""
 WAITS_AT_ONCE_MAX: Final = 500

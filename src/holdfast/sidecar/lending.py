@@ -20,11 +20,12 @@ from collections import Counter, OrderedDict
 from typing import Any, Final, TypeVar
 
 from holdfast.aiodriver import arun
+from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
 from holdfast.house import House
 from holdfast.lease import Entry, Lease, LeaseState, Line, Ticket
 from holdfast.limits import RETRY_PAUSE_MAX
-from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX
+from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX, LEFT_KNOWN_SECONDS
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.problems import Code, Problem, later
 from holdfast.sidecar.tenants import Tenant
@@ -49,7 +50,8 @@ class Amendments:
 class Lent:
     """One lease of one client. For the event loop."""
 
-    def __init__(self, lease: Lease, tenant: Tenant, lock_delay: float) -> None:
+    def __init__(self, lease: Lease, tenant: Tenant, lock_delay: float, clock: Clock) -> None:
+        self._clock = clock
         self.lease = lease
         self.tenant = tenant
         self.lock_delay = lock_delay
@@ -62,7 +64,7 @@ class Lent:
         self.asked: set[str] = set()
         """Tickets that the store was asked to put: they may stand there, whatever was told of them."""
         self._amendments: dict[str, Amendments] = {}
-        self._left: OrderedDict[str, None] = OrderedDict()
+        self._left: OrderedDict[str, float] = OrderedDict()  # when they did
 
     def amendments(self, ticket_id: str) -> Amendments:
         """Of that ticket."""
@@ -80,8 +82,9 @@ class Lent:
         self.entering.pop(ticket_id, None)
         self.asked.discard(ticket_id)
         self._amendments.pop(ticket_id, None)
-        self._left[ticket_id] = None
-        if len(self._left) > LEFT_KNOWN_MAX:
+        now = self._clock.now()
+        self._left[ticket_id] = now
+        while now - self._left[next(iter(self._left))] > LEFT_KNOWN_SECONDS or len(self._left) > LEFT_KNOWN_MAX:
             self._left.popitem(last=False)
 
     def has_left(self, ticket_id: str) -> bool:
@@ -117,7 +120,7 @@ class Lending:
                 raise later(
                     Code.TOO_MANY_LEASES, f"this tenant has {LEASES_OF_TENANT_MAX} leases here already: close some"
                 )
-            lent = Lent(self._house.lend(ttl, lock_delay), tenant, lock_delay)
+            lent = Lent(self._house.lend(ttl, lock_delay), tenant, lock_delay, self._house.clock)
             self._lent[tenant.name, lease_id] = lent
             self._by_tenant[tenant.name] += 1
             self._extend(lent, self._house.clock.now())

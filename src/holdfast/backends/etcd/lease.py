@@ -48,6 +48,7 @@ from holdfast.lease import (
     Ticket,
     Workers,
 )
+from holdfast.limits import REQUEST_TIMEOUT_DEFAULT
 from holdfast.locks import take
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
@@ -266,7 +267,7 @@ class EtcdLease:
     def _revoke_quietly(self) -> None:
         """What we stopped believing in should not block others for longer than it must."""
         try:
-            self._revoke(self._clock.now() + self.ttl)
+            self._revoke(self._clock.now() + min(self.ttl, REQUEST_TIMEOUT_DEFAULT))  # others want the thread, too
         except HoldfastError:
             return  # nobody renews it any more: its TTL ends it
 

@@ -29,6 +29,7 @@ from holdfast.lease import (
     Surroundings,
     Ticket,
 )
+from holdfast.limits import REQUEST_TIMEOUT_DEFAULT
 from holdfast.locks import take
 from holdfast.reaper import Reaper
 from holdfast.remote import Json
@@ -250,7 +251,7 @@ class ServiceLease:
     def _close_quietly(self) -> None:
         """What we stopped believing in should not block others for longer than it must."""
         try:
-            self._close(self._clock.now() + self.ttl)
+            self._close(self._clock.now() + min(self.ttl, REQUEST_TIMEOUT_DEFAULT))  # others want the thread, too
         except HoldfastError:
             return  # nobody renews it any more: its TTL ends it
 

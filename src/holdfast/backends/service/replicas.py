@@ -57,5 +57,6 @@ class Replicas:
             lender = self._lenders.get(endpoint)
             if lender is None:
                 lender = Replica(replace(self._options, endpoints=(endpoint,)), self._around)
+                lender.calls.session.vouch()
                 self._lenders[endpoint] = lender
             return lender
