@@ -51,6 +51,8 @@ WAITS_AT_ONCE_MAX: Final = 500
 WAITS_OF_STREAM_MAX: Final = 20_000
 COMMIT_BODY_BYTES_MAX: Final = 1024 * 1024
 """Half a megabyte of values, in base64, and their keys."""
+NOTE_BYTES_MAX: Final = 512 * 1024
+"""A note's text: a value of the largest size, as JSON has it."""
 WAITS_BODY_BYTES_MAX: Final = 1024 * 1024
 """Many waits in one request, each with its tickets' places."""
 

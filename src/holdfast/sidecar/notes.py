@@ -17,12 +17,11 @@ from holdfast.limits import (
     JOURNAL_PER_LINE_MAX,
     NAME_BYTES_MAX,
     NOTES_AT_ONCE_MAX,
-    VALUE_BYTES_MAX,
 )
 from holdfast.operating import Note, Operating, Shelf, note_name
 from holdfast.reports import read_audit
 from holdfast.sidecar.auth import ANYBODY, Scope
-from holdfast.sidecar.bounds import COMMIT_BODY_BYTES_MAX, CURSOR_CHARACTERS_MAX
+from holdfast.sidecar.bounds import COMMIT_BODY_BYTES_MAX, CURSOR_CHARACTERS_MAX, NOTE_BYTES_MAX
 from holdfast.sidecar.compound import Items, Maybe, NumberText, OneOf, Shape
 from holdfast.sidecar.exchange import Answer
 from holdfast.sidecar.fields import Field, InvalidField, Text, Whole
@@ -44,7 +43,7 @@ _NOTE_FIELDS: Final = (
     _SHELF,
     _RESOURCE,
     _NOTE_NAME,
-    Field("text", Text(VALUE_BYTES_MAX, free=True), "What it says."),
+    Field("text", Text(NOTE_BYTES_MAX, free=True), "What it says."),
     Field("order", NumberText(), "As it was told.", 0),
 )
 _NOTE_EXAMPLE: Final = {
@@ -278,6 +277,7 @@ ROUTES: Final = (
         body={"resource": "nightly-report", "ticketId": "5b0e1d7c8a3e5b0e1d7c", "token": "33", "note": None},
         answer="TicketRemoved",
         example={"removed": True},
+        body_bytes_max=COMMIT_BODY_BYTES_MAX,
     ),
     _verb(
         "write",

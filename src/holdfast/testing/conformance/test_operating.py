@@ -16,7 +16,7 @@ import holdfast
 from holdfast import ClientClosed, Ending, HoldState, Kind, LeaseLost, NoSuchTicket
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.lease import Mode
-from holdfast.limits import JOURNAL_PER_LINE_MAX
+from holdfast.limits import JOURNAL_PER_LINE_MAX, VALUE_BYTES_MAX
 from holdfast.operating import Note, Shelf, note_name
 from holdfast.testing.conformance.worlds import World, eventually, inner, needs
 
@@ -517,7 +517,7 @@ def test_journal_takes_large_values(world: World) -> None:
     """However many of them wait to be written together."""
     world.keeps_notes = True
     client = world.client(journal=True)
-    value = "v" * 60_000
+    value = "v" * VALUE_BYTES_MAX
     holds = [client.election(f"e{number}", value=value).campaign().acquire() for number in range(30)]
     assert eventually(lambda: client.statistics()["journal"]["waiting"] == 0)
     assert client.statistics()["journal"]["dropped"] == 0
