@@ -1,7 +1,8 @@
 """Services between thin clients and stores, one per store and run, and a look into what they have lent.
 
 Started as a program of its own: `python -m tests.conformance.services` is `holdfast serve`, and tells on demand by
-which session of ZooKeeper a lease lives. Nobody but that session itself could end it there.
+which session of ZooKeeper a lease lives, as nobody but that session itself could end it there, and how many syncs it
+has sent.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.backends.zookeeper.connection import Connection
 from holdfast.house import House
 from tests.cli.program import PATIENCE_SECONDS, environment
 from tests.servers import Cluster
+
+_SYNCS = "syncs"
 
 
 class RunningService:
@@ -40,11 +44,12 @@ class RunningService:
 
     def session(self, lease_id: str) -> tuple[int, bytes]:
         """The session behind that lease."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{lease_id}\n")
-        self.process.stdin.flush()
-        number, password = json.loads(self._line())
+        number, password = json.loads(self._told(lease_id))
         return number, bytes.fromhex(password)
+
+    def syncs(self) -> int:
+        """How many it has sent to ZooKeeper."""
+        return int(self._told(_SYNCS))
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -53,6 +58,12 @@ class RunningService:
         assert self.process.wait(PATIENCE_SECONDS) == 0
         self.process.stdin.close()
         self.process.stdout.close()
+
+    def _told(self, question: str) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{question}\n")
+        self.process.stdin.flush()
+        return self._line()
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -84,11 +95,25 @@ def _main() -> int:
 
     House.lend = lend  # type: ignore[method-assign]  # only to know what was lent
 
+    synced: list[str] = []
+    right_sync = Connection.sync
+
+    def sync(self: Connection, path: str) -> Any:
+        synced.append(path)
+        return right_sync(self, path)
+
+    Connection.sync = sync  # type: ignore[method-assign]  # only to count them
+
     def answer() -> None:
         for line in sys.stdin:
-            lease = next(lease for lease in lent if lease.id == line.strip())
-            number, password = lease._connection._client.client_id
-            os.write(1, f"{json.dumps([number, password.hex()])}\n".encode())
+            os.write(1, f"{tell(line.strip())}\n".encode())
+
+    def tell(question: str) -> str:
+        if question == _SYNCS:
+            return str(len(synced))
+        lease = next(lease for lease in lent if lease.id == question)
+        number, password = lease._connection._client.client_id
+        return json.dumps([number, password.hex()])
 
     threading.Thread(target=answer, daemon=True).start()
     return main()

@@ -181,7 +181,7 @@ def test_commit_of_a_ticket_that_is_gone_is_refused_and_names_both_tokens(world:
 
 def test_write_in_flight_when_the_ticket_goes_is_refused_at_the_store(world: World, data: Data) -> None:
     """A's write is on its way while B takes over and writes: it arrives, and does nothing."""
-    a, b = world.client(ttl=20), world.client(ttl=20)
+    a, b = world.client(ttl=20, timeout=15.0), world.client(ttl=20)
     first = a.lock("guarded").acquire()
     first.store.put(data("a"), b"A")
     with _write_on_its_way(world, a, first, Put(data("a"), b"A, late")) as arrive:
@@ -201,16 +201,16 @@ def _write_on_its_way(world: World, client: Any, hold: Any, put: Put) -> Iterato
         step = next(real._own_keys().commit([put], soon()))
         yield lambda: real._lease.commit(step.ticket, step.compares, step.writes, soon()).fate
         return
-    world.delay(client, 2.0)
+    world.delay(client, 4.0)
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(hold.store.put, put.key, put.value)
 
         def arrive() -> Any:
             assert not writing.done(), "the write was not in flight: the scene was not set"
+            world.heal(client)  # what is on its way arrives no earlier for it
             return type(writing.exception(timeout=20))
 
         yield arrive
-    world.heal(client)
 
 
 def test_dead_seat_is_refused_and_the_living_ones_write_on(world: World, data: Data) -> None:
@@ -416,7 +416,7 @@ def test_interrupted_commit_is_settled_before_the_next_exchange(world: World, da
 @needs("cut")
 def test_commit_into_a_black_hole_ends_in_time_and_leaves_nothing_to_come(world: World, data: Data) -> None:
     """The store is away: StoreUnavailable within the client's own time-out; afterwards what stands there stays."""
-    client = world.client(ttl=20, timeout=0.5)
+    client = world.client(ttl=20, timeout=2.0)
     hold = client.lock("guarded").acquire()
     hold.store.put(data("a"), b"1")
     world.cut(client)

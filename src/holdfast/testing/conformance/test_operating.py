@@ -484,10 +484,11 @@ def test_end_of_a_crashed_holder_is_derived(world: World) -> None:
     """Nobody lived to write it down: the ticket stands no more, so the hold has expired."""
     world.keeps_notes = True
     operator = world.client().operator()
-    client = world.client(journal=True, ttl=2.0)
-    client.lock("a").acquire()
+    client = world.client(journal=True, ttl=20)
+    hold = client.lock("a").acquire()
     entries(operator, "a", 1, ended=False)
     world.cut(client)
+    world.expire(hold)
     assert eventually(lambda: world.tickets("a") == [], 30.0)
     (entry,) = operator.history("a")
     assert (entry.ended, entry.derived, entry.held) == (Ending.EXPIRED, True, None)
