@@ -22,7 +22,7 @@ import holdfast
 from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreError, StoreUnavailable
 from holdfast.backends.etcd.words import LeaseGone, Life
 from tests.conformance.worlds import eventually
-from tests.faults.ways import ALL, BOTH, ETCD, EtcdKind, enters, over
+from tests.faults.ways import ALL, BOTH, ETCD, EtcdKind, enters, over, wait_until_renewed
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, etcd_restore, etcdctl, zk_four_letter
 
 
@@ -99,7 +99,7 @@ def test_killed_holder_is_followed_after_its_ttl(singles: dict[str, Cluster], ho
         process.kill()
         started = time.monotonic()
         with client.lock("a").acquire(timeout=20) as hold:
-            assert time.monotonic() - started < 2.0 + 3.0
+            assert time.monotonic() - started < 2.0 + 3.0 + 3.0  # the store's slack, and a busy machine's
             assert hold.token > token
 
 
@@ -127,7 +127,7 @@ def test_clients_own_member_hangs(triples: dict[str, Cluster], kind: str) -> Non
     """The member the client talks to is stopped: the client moves on before its lease ends, and its watches too."""
     cluster = triples[kind]
     address = url(cluster)
-    with holdfast.connect(address, ttl=8) as client:
+    with holdfast.connect(address, ttl=20) as client:
         hold = client.lock("a").acquire()
         mine = member_of(cluster, client)
         elsewhere = ",".join(endpoint for endpoint in cluster.endpoints if endpoint != mine.endpoint)
@@ -138,7 +138,7 @@ def test_clients_own_member_hangs(triples: dict[str, Cluster], kind: str) -> Non
             assert eventually(lambda: client.statistics()["events"].get("entered") == 2)  # type: ignore[attr-defined]
             mine.pause()
             try:
-                time.sleep(9.0)
+                wait_until_renewed(hold, 1)  # elsewhere
                 hold.check()
                 theirs_released = pool.submit(theirs.release)
                 waiting.result(30).release()
@@ -201,9 +201,11 @@ def test_zookeeper_follower_cut_off_from_its_leader_proves_nothing(provider: Pro
                 waiting = pool.submit(other.lock("a").acquire, 30.0)
                 for proxy in proxies:
                     proxy.blackhole()
+                given = waiting.done()
                 while hold.state is not HoldState.LOST:
-                    assert not waiting.done(), "two holders"
+                    assert not given, "two holders"
                     time.sleep(0.001)
+                    given = waiting.done()  # before the state is read
                 assert waiting.result().token > hold.token
     finally:
         for proxy in proxies:
@@ -286,20 +288,20 @@ def test_etcd_compaction_while_waiting_wakes_and_orphans_nobody(singles: dict[st
 
 @BOTH
 def test_blocking_callback_stalls_nothing(singles: dict[str, Cluster], kind: str) -> None:
-    """Bug 25: a user's callback that blocks for twice the TTL does not keep the lease from being renewed."""
-    with holdfast.connect(url(singles[kind]), ttl=1.5) as client:
+    """Bug 25: a user's callback that blocks for three renewals does not keep the lease from being renewed."""
+    with holdfast.connect(url(singles[kind]), ttl=6) as client:
         hold = client.lock("a").acquire()
         entered, leave = threading.Event(), threading.Event()
 
         def block(state: HoldState) -> None:
             entered.set()
-            leave.wait(20)
+            leave.wait(60)
 
         first = client.lock("b").acquire()
         first.on_change(block)
         first.release()
         assert entered.wait(5)
-        time.sleep(3.0)
+        wait_until_renewed(hold, 3)
         hold.check()
         leave.set()
         assert hold.release() is True
@@ -347,11 +349,10 @@ def test_zookeeper_busy_client_in_a_black_hole_stops_believing(singles: dict[str
             hold = client.lock("a").acquire()
             proxy.blackhole()
             started = time.monotonic()
-            while hold.state is not HoldState.LOST:
+            while (looked_at := time.monotonic()) and hold.state is not HoldState.LOST:
+                assert looked_at - started <= 2.0, "believed for longer than what was proven"
                 with pytest.raises((StoreError, LeaseLost, AcquireTimeout)):
                     client.lock("b").acquire(timeout=0.1)
-                assert time.monotonic() - started < 4.0
-            assert time.monotonic() - started <= 2.1
             proxy.heal()
 
 
@@ -360,15 +361,18 @@ def test_etcd_keepalives_answers_delayed_do_not_stretch_the_belief(singles: dict
     """Bug 6: the deadline counts from before the send, so late answers are worth less."""
     cluster = singles[kind]
     with FaultProxy(cluster.endpoints[0], kind) as proxy:
-        with holdfast.connect(proxied(cluster, proxy), ttl=3) as client:
+        with holdfast.connect(proxied(cluster, proxy), ttl=5) as client:
             hold = client.lock("a").acquire()
             proxy.delay(to_client=0.8)
             remaining = hold.renew()
             assert remaining <= hold.ttl - 0.8
             proxy.blackhole()
-            ends = time.monotonic() + hold.remaining()
+            left = hold.remaining()
+            ends = time.monotonic() + left
+            while (looked_at := time.monotonic()) and hold.state is not HoldState.LOST:
+                assert looked_at <= ends, "an answer that was late has stretched it"
+                time.sleep(0.01)
             assert hold.lost.wait(5)
-            assert time.monotonic() < ends + 1.0
             proxy.heal()
 
 

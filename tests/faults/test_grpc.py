@@ -24,7 +24,7 @@ from holdfast.limits import COMMIT_BYTES_MAX
 from tests.conformance.worlds import eventually
 from tests.faults.test_faults import proxied
 from tests.faults.test_known_bugs_holder import entered
-from tests.faults.ways import GRPC, over
+from tests.faults.ways import GRPC, over, wait_until_renewed
 from tests.reference import etcd_messages
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, etcd_counters, etcdctl
 
@@ -87,13 +87,13 @@ def test_renewal_whose_answer_is_lost_keeps_nobody_else_from_renewing(singles: d
     """One waits for an answer that does not come, for as long as its request may take; the others are renewed."""
     cluster = singles[GRPC]
     with FaultProxy(cluster.endpoints[0], "etcd+grpc") as proxy, ThreadPoolExecutor() as pool:
-        with holdfast.connect(proxied(cluster, proxy), ttl=30, timeout=20) as client:
-            slow, quick = client.lock("a").acquire(), client.lock("b", ttl=2.0).acquire()
+        with holdfast.connect(proxied(cluster, proxy), ttl=30, timeout=28) as client:
+            slow, quick = client.lock("a").acquire(), client.lock("b", ttl=6.0).acquire()
             slow.renew()
             answer = proxy.hold_answer(lambda method, path, message: path.endswith("/LeaseKeepAlive"))
             renewing = pool.submit(slow.renew)
             assert answer.arrived.wait(10)
-            time.sleep(4.0)  # two TTLs
+            wait_until_renewed(quick, 3)
             quick.check()
             assert not renewing.done()
             answer.release()
@@ -459,7 +459,7 @@ def test_server_that_answers_badly_is_an_error_of_the_tree_in_time(
             with pytest.raises(error, match=match) as caught:
                 client.lock("a").acquire(timeout=0.5)
             assert type(caught.value) is error
-            assert time.monotonic() - began < 3.0
+            assert time.monotonic() - began < 4.5, "not in its time: 5 s is that of a client that sets none"
 
 
 def test_connection_to_a_stranger_is_not_used_again() -> None:
@@ -469,7 +469,7 @@ def test_connection_to_a_stranger_is_not_used_again() -> None:
             began = time.monotonic()
             with pytest.raises(StoreRefused, match="does not speak gRPC"):
                 client.lock("a").acquire(timeout=20.0)
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < 4.5, "kept waiting: 5 s is what a request may take"
 
 
 def frame_by_frame(server: socket.socket, frames: Iterator[bytes]) -> int:
@@ -509,7 +509,7 @@ def test_server_that_says_nothing_without_end_is_not_heard_for_longer_than_the_d
                 connection.exchange("/etcdserverpb.Lease/LeaseGrant", b"", None, 0.5)
         finally:
             connection.close()
-        assert time.monotonic() - began < 3.0
+        assert time.monotonic() - began < 4.5, "not in its time: 5 s is the connection's own"
         assert talking.result(10) > 1
 
 

@@ -20,12 +20,13 @@ import holdfast
 from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable, aio
 from tests.conformance.worlds import eventually
 from tests.faults.test_faults import proxied, url
-from tests.faults.ways import ALL, BOTH, ETCD, EtcdKind, enters, leaves
+from tests.faults.ways import ALL, BOTH, ETCD, EtcdKind, enters, leaves, until_renewed, wait_until_renewed
 from tests.servers import Cluster, FaultProxy
 
 TTL = 1.5
-SLACK_SECONDS = 1.5
-"""What a busy machine may add to a moment that the clock decides."""
+"""Of holds that are to be lost."""
+KEPT_TTL = 6.0
+"""Of holds that are not, on a machine that stands still now and then."""
 
 
 def entered(client: holdfast.Client, times: int) -> bool:
@@ -48,9 +49,11 @@ def test_seat_of_a_cut_off_holder_is_given_on_only_after_its_belief_ended(
                 waiting = pool.submit(other.semaphore("s", limit=2).acquire, 30.0)
                 assert entered(other, 2)
                 proxy.blackhole()
+                given = waiting.done()
                 while cut_off.state is not HoldState.LOST:
-                    assert not waiting.done(), "three holders of two seats"
+                    assert not given, "three holders of two seats"
                     time.sleep(0.001)
+                    given = waiting.done()  # before the state is read
                 third = waiting.result()
             stays.check()
             assert third.token > cut_off.token
@@ -64,17 +67,21 @@ def test_leader_whose_work_never_returns_is_told_of_its_end_before_the_next_one_
     singles: dict[str, Cluster], kind: str
 ) -> None:
     """Bug 37, peers' 10: work that loops keeps nobody from telling; elected, demoted, elected, with growing tokens."""
-    cluster = singles[kind]
+    cluster, led = singles[kind], list[holdfast.Hold]()
     told: list[tuple[str, int, float]] = []
     stop_looping = threading.Event()
 
     def lead(hold: holdfast.Hold) -> str:
+        led.append(hold)
         told.append(("elected", hold.token, time.monotonic()))
         hold.on_change(
             lambda state: told.append(("demoted", hold.token, time.monotonic())) if state is HoldState.LOST else None
         )
         stop_looping.wait(30.0)  # it never looks
         return "done"
+
+    def succeed(client: holdfast.Client) -> tuple[holdfast.Hold, float]:
+        return client.election("e").campaign().acquire(timeout=30.0), time.monotonic()
 
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
         behind = proxied(cluster, proxy)
@@ -86,12 +93,19 @@ def test_leader_whose_work_never_returns_is_told_of_its_end_before_the_next_one_
         ):
             leading = pool.submit(client.election("e").run, lead)
             assert eventually(lambda: len(told) == 1)
+            succeeding = pool.submit(succeed, other)
+            assert entered(other, 1)
             proxy.blackhole()
-            cut_off = time.monotonic()
-            with other.election("e").campaign().acquire(timeout=30.0) as successor:
-                admitted = time.monotonic()
-                assert [what for what, _, _ in told] == ["elected", "demoted"]
-                assert told[1][2] <= min(admitted, cut_off + TTL + SLACK_SECONDS)
+            cut_off = believed_until = time.monotonic()
+            while (looked_at := time.monotonic()) and led[0].state is not HoldState.LOST:
+                believed_until = looked_at
+                time.sleep(0.001)
+            assert eventually(lambda: len(told) == 2)  # although it loops, and hears nothing
+            assert [what for what, _, _ in told] == ["elected", "demoted"]
+            assert told[1][2] - cut_off < 4.5, "not by the clock: a request that is not answered takes 5 s"
+            successor, admitted = succeeding.result()
+            assert believed_until <= admitted, "two leaders"
+            with successor:
                 assert successor.token > told[0][1]
                 proxy.heal()
                 stop_looping.set()
@@ -107,15 +121,21 @@ def test_wall_clock_that_jumps_to_and_fro_changes_nothing(
     """Bug 38: an hour forth and back at every reading: the hold stays, the waiter's time-out and turn come as ever."""
     hours, right = itertools.count(), time.time
     monkeypatch.setattr(time, "time", lambda: right() + (3600.0 if next(hours) % 2 else -3600.0))
-    with holdfast.connect(url(singles[kind]), ttl=TTL) as client:
+    with holdfast.connect(url(singles[kind]), ttl=KEPT_TTL) as client:
         hold = client.lock("a").acquire()
-        ends = time.monotonic() + 2 * TTL
-        while time.monotonic() < ends:
-            hold.check()
-            assert 0 < hold.remaining() <= TTL + 0.5
+
+        def time_out() -> float:
+            began = time.monotonic()
             with pytest.raises(AcquireTimeout):
-                client.lock("a").acquire(timeout=0.2)
+                client.lock("a").acquire(timeout=4.0)
+            return time.monotonic() - began
+
         with ThreadPoolExecutor() as pool:
+            timing_out = [pool.submit(time_out) for _ in range(4)]
+            for _ in until_renewed(hold, 3):
+                hold.check()
+                assert 0 < hold.remaining() <= KEPT_TTL + 0.5
+            assert all(4.0 <= future.result(30.0) < 30.0 for future in timing_out)
             waiting = pool.submit(client.lock("a").acquire, 10.0)
             assert hold.release() is True
             assert waiting.result().release() is True
@@ -136,12 +156,12 @@ def test_first_check_after_the_interpreter_stood_still_says_no(singles: dict[str
 
 @BOTH
 def test_event_loop_that_is_blocked_does_not_starve_the_renewals(singles: dict[str, Cluster], kind: str) -> None:
-    """Bug 40: whoever blocks the loop for twice the TTL delays his own tasks, and loses no hold."""
+    """Bug 40: whoever blocks the loop for three renewals delays his own tasks, and loses no hold."""
 
     async def block() -> None:
-        async with aio.connect(url(singles[kind]), ttl=TTL) as client:
+        async with aio.connect(url(singles[kind]), ttl=KEPT_TTL) as client:
             hold = await client.lock("a").acquire()
-            time.sleep(2 * TTL)  # noqa: ASYNC251  # this is the bug of the program that is looked at
+            wait_until_renewed(hold, 3)  # this is the bug of the program that is looked at
             hold.check()
             assert await hold.release() is True
 
@@ -156,13 +176,13 @@ def test_etcd_requests_without_an_answer_do_not_starve_the_renewals(
     cluster = singles[kind]
 
     async def wait(proxy: FaultProxy) -> None:
-        async with aio.connect(proxied(cluster, proxy, timeout=10), ttl=TTL) as client:
+        async with aio.connect(proxied(cluster, proxy, timeout=30), ttl=KEPT_TTL) as client:
             kept = await client.lock("kept").acquire()
             held = [proxy.hold_answer(enters) for _ in range(6)]
             entering = [asyncio.create_task(client.lock(f"n{number}").acquire()) for number in range(6)]
             while not all(answer.arrived.is_set() for answer in held[:4]):
                 await asyncio.sleep(0.02)
-            await asyncio.sleep(2 * TTL)
+            await asyncio.to_thread(wait_until_renewed, kept, 3)
             kept.check()
             for answer in held:
                 answer.release()
@@ -244,7 +264,7 @@ def test_every_call_into_a_black_hole_ends_in_time(singles: dict[str, Cluster], 
             started = time.monotonic()
             with pytest.raises((StoreUnavailable, AcquireTimeout)):
                 call()
-            assert time.monotonic() - started < 0.5 + SLACK_SECONDS
+            assert time.monotonic() - started < 4.5, "not by its own bound: 5 s is that of a client that sets none"
         started = time.monotonic()
         client.close()
         assert time.monotonic() - started < 10.0

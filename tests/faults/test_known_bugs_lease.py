@@ -22,9 +22,6 @@ from tests.faults.test_faults import leases, proxied, sessions, url
 from tests.faults.ways import ALL, BOTH, ETCD, KEEP_ALIVE, EtcdKind
 from tests.servers import Cluster, FaultProxy, etcdctl
 
-SLACK_SECONDS = 1.5
-"""What a busy machine may add to a moment that the clock decides."""
-
 
 @ALL
 def test_candidate_whose_renewals_are_lost_is_told_at_once_and_is_never_elected(
@@ -48,7 +45,7 @@ def test_candidate_whose_renewals_are_lost_is_told_at_once_and_is_never_elected(
                 else:
                     proxy.blackhole()
                 with pytest.raises(LeaseLost):
-                    waiting.result(timeout=2.0 + SLACK_SECONDS)
+                    waiting.result(timeout=4.5)  # 5 s is what a request may take that is not answered
                 leading.release()
                 proxy.forget()
                 proxy.heal()
@@ -110,25 +107,24 @@ def test_etcd_leader_changes_delay_a_take_over_by_no_more_than_the_last_of_them(
     triples: dict[str, Cluster], kind: EtcdKind
 ) -> None:
     """Bug 12: every new leader starts the TTL anew. The belief does not; the waiter outlives it and holds at last."""
-    cluster, ttl = triples[kind], 2.0
+    cluster, ttl = triples[kind], 5.0
     with FaultProxy(cluster.endpoints[0], kind) as proxy:
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, ",".join(cluster.endpoints))
         with holdfast.connect(direct, ttl=20) as other, holdfast.connect(behind, ttl=ttl) as client:
             hold = client.lock("a").acquire()
             with ThreadPoolExecutor() as pool:
-                waiting = pool.submit(other.lock("a").acquire, 30.0)
+                waiting = pool.submit(other.lock("a").acquire, 60.0)
                 assert eventually(lambda: other.statistics()["events"].get("entered") == 1)  # type: ignore[attr-defined]
                 proxy.blackhole()
-                cut_off = time.monotonic()
-                for _ in range(4):
+                cut_off = moved = time.monotonic()
+                while moved - cut_off <= ttl:
                     time.sleep(0.8)
                     _move_leader(cluster)
-                moved = time.monotonic()
+                    moved = time.monotonic()
                 assert hold.state is HoldState.LOST
-                assert moved - cut_off > ttl
                 assert not waiting.done(), "the store freed it early: the scene was not set"
-                taken = waiting.result(ttl + 0.3 + 0.5 + 3.0 + SLACK_SECONDS)
+                taken = waiting.result(2.5 * ttl)  # the moves do not add up: they are four at the least
                 assert taken.token > hold.token
                 assert taken.release() is True
             proxy.heal()
@@ -150,8 +146,8 @@ def test_timeout_of_a_call_is_not_the_ttl_of_the_lease(singles: dict[str, Cluste
     cluster = singles[kind]
     with holdfast.connect(url(cluster), ttl=20) as client:
         with client.lock("a"), pytest.raises(AcquireTimeout):
-            client.lock("a").acquire(timeout=0.2)
-        with client.lock("a").acquire(timeout=1.0) as hold:
+            client.lock("a").acquire(timeout=2.0)
+        with client.lock("a").acquire(timeout=4.0) as hold:
             assert hold.ttl == pytest.approx(20.0)
             assert hold.remaining() > 15.0
             if kind == "etcd":
@@ -192,9 +188,16 @@ def test_tries_that_time_out_again_and_again_make_no_leases(singles: dict[str, C
     cluster, alive = singles[kind], leases if kind == "etcd" else sessions
     with holdfast.connect(url(cluster), ttl=20) as client, client.lock("a"):
         before = alive(cluster)
-        for _ in range(8):
+
+        def time_out() -> None:
             with pytest.raises(AcquireTimeout):
-                client.lock("a").acquire(timeout=0.1)
+                client.lock("a").acquire(timeout=2.0)
+
+        for _ in range(2):
+            with ThreadPoolExecutor() as pool:
+                timing_out = [pool.submit(time_out) for _ in range(4)]
+            for future in timing_out:
+                future.result()
         assert alive(cluster) <= before  # others' may run out meanwhile
 
 
@@ -205,7 +208,7 @@ def test_new_lease_of_the_client_does_not_bring_an_old_hold_back(singles: dict[s
     with holdfast.connect(url(cluster), ttl=3) as client:
         hold = client.lock("a").acquire()
         _end_lease(cluster, client, hold)
-        assert hold.lost.wait(3.0 + SLACK_SECONDS)
+        assert hold.lost.wait(10.0)
         again = client.lock("a").acquire(timeout=20)
         assert again.lease_id != hold.lease_id
         assert again.renew() > 0

@@ -62,14 +62,14 @@ def test_etcd_lease_ended_early_by_a_leader_that_stood_still_writes_nothing_more
     cluster = provider.etcd(EtcdSpec(size=3))
     try:
         address = elsewhere(cluster, url(cluster), *cluster.followers())
-        with holdfast.connect(address, ttl=2) as client, holdfast.connect(address, ttl=30) as other:
+        with holdfast.connect(address, ttl=5) as client, holdfast.connect(address, ttl=30) as other:
             hold = client.lock("a").acquire()
             hold.store.put("ledger", b"first")
             with ThreadPoolExecutor() as pool:
                 waiting = pool.submit(other.lock("a").acquire, 60.0)
                 assert entered(other, 1)
                 with system_calls(cluster.leader(), "fdatasync:delay_enter=60000000"):
-                    ends = time.monotonic() + 5.0
+                    ends = time.monotonic() + 9.0  # longer than the TTL
                     while time.monotonic() < ends:
                         with contextlib.suppress(StoreUnavailable):
                             hold.store.put("ledger", b"first")  # it writes, so the leader has something to sync

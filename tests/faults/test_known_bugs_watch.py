@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import holdfast
 from tests.conformance.worlds import eventually
 from tests.faults.test_faults import proxied
-from tests.faults.test_known_bugs_holder import entered
-from tests.faults.ways import ALL, ETCD, RANGE, EtcdKind, count
+from tests.faults.ways import ALL, ETCD, RANGE, EtcdKind, count, enters
 from tests.servers import Cluster, FaultProxy, etcdctl
 
 _CREATE, _SYNC, _LISTS = 15, 9, (8, 12)
@@ -32,13 +31,14 @@ def test_etcd_watch_from_a_compacted_revision_is_a_reason_to_look(singles: dict[
             waiter.lock("warm").acquire().release()
             hold = holder.lock("a").acquire()
             with ThreadPoolExecutor() as pool:
-                proxy.delay(to_server=1.0)
+                answer = proxy.hold_answer(enters)  # the watch begins at what it says
                 waiting = pool.submit(waiter.lock("a").acquire, 30.0)
-                assert entered(waiter, 2)
-                before = count(proxy.requests, RANGE)
+                assert answer.arrived.wait(10.0)
                 _compact(cluster)
-                assert eventually(lambda: count(proxy.requests, RANGE) > before), "the refused watch woke nobody"
-                proxy.heal()
+                before = count(proxy.requests, RANGE)
+                answer.release()
+                # 5 s is when it would look because nothing was heard
+                assert eventually(lambda: count(proxy.requests, RANGE) > before, 4.0), "the refused watch woke nobody"
                 assert not waiting.done()
                 hold.release()
                 assert waiting.result(10.0).release() is True
@@ -93,6 +93,7 @@ def test_hand_overs_under_reconnects_lose_no_wake_up(singles: dict[str, Cluster]
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
         with holdfast.connect(direct, ttl=20) as steady, holdfast.connect(behind, ttl=20) as shaken:
             tokens: list[int] = []
+            through: list[int] = []
             shaken_times: list[int] = []
 
             def work(client: holdfast.Client) -> None:
@@ -100,12 +101,14 @@ def test_hand_overs_under_reconnects_lose_no_wake_up(singles: dict[str, Cluster]
                 while done < turns or len(shaken_times) < 5:  # fewer would not set the scene
                     with client.lock("a").acquire(timeout=10.0) as hold:
                         tokens.append(hold.token)
+                    if client is shaken:
+                        through.append(hold.token)
                     done += 1
 
             done = threading.Event()
             with ThreadPoolExecutor() as pool:
                 working = [pool.submit(work, client) for client in (steady, shaken, steady, shaken)]
-                shaking = pool.submit(_shake, proxy, done, shaken_times)
+                shaking = pool.submit(_shake, proxy, done, through, shaken_times)
                 try:
                     for future in working:
                         future.result(60.0)
@@ -116,9 +119,13 @@ def test_hand_overs_under_reconnects_lose_no_wake_up(singles: dict[str, Cluster]
         assert tokens == sorted(set(tokens))
 
 
-def _shake(proxy: FaultProxy, done: threading.Event, times: list[int]) -> None:
-    """Break all connections again and again, for a moment each."""
+def _shake(proxy: FaultProxy, done: threading.Event, through: list[int], times: list[int]) -> None:
+    """Break all connections again and again, for a moment each; not before somebody got `through` since the last."""
+    seen = 0
     while not done.wait(0.05):
+        if len(through) == seen:
+            continue
+        seen = len(through)
         if len(times) % 2:
             proxy.reset()
         else:

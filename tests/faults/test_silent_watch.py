@@ -95,7 +95,7 @@ def test_etcd_watch_that_died_silently_is_noticed_by_a_client_that_goes_on_addin
 
             def wait_for_others() -> None:
                 while not over.is_set():
-                    with contextlib.suppress(holdfast.AcquireTimeout):
+                    with contextlib.suppress(holdfast.AcquireTimeout, holdfast.StoreUnavailable):
                         client.lock("b").acquire(timeout=0.5)
 
             asking = pool.submit(wait_for_others)

@@ -6,11 +6,13 @@ A cluster is the same cluster over gRPC; only its URL is another, and what a pro
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import pytest
 
+from holdfast.hold import Holding
 from tests.reference import etcd_messages
 from tests.servers import Cluster
 
@@ -48,6 +50,28 @@ def all_ways(clusters: Mapping[str, Cluster]) -> dict[str, Cluster]:
 def count(requests: Mapping[str | int, int], paths: tuple[str, str]) -> int:
     """How many there were, over either transport."""
     return sum(requests.get(path, 0) for path in paths)
+
+
+def until_renewed(hold: Holding, times: int) -> Iterator[None]:
+    """Go on, a moment each, until the proof of the hold has moved on so often: a count that no slow machine spoils."""
+    ends, seen = time.monotonic() + 40.0, set[float]()
+    while len(seen) <= times:
+        seen.add(proven_until(hold))
+        assert time.monotonic() < ends, f"renewed {len(seen) - 1} times of {times}"
+        yield
+        time.sleep(0.02)
+
+
+def wait_until_renewed(hold: Holding, times: int) -> None:
+    """On the caller's thread, which does nothing else meanwhile."""
+    for _ in until_renewed(hold, times):
+        pass
+
+
+def proven_until(hold: Holding) -> float:
+    """When its belief ends, if nothing is heard any more."""
+    deadline: float = hold._lease._belief.deadline  # type: ignore[attr-defined]  # that of a store's own lease
+    return deadline
 
 
 def enters(method: str, path: str, body: bytes) -> bool:

@@ -66,7 +66,7 @@ def test_contended_lock_is_counted_with_its_wait_and_hold(
         stop()
         assert other.lock("bills:ledger").try_acquire() is None
         with pytest.raises(holdfast.AcquireTimeout):
-            other.lock("bills:ledger").acquire(timeout=0.3)
+            other.lock("bills:ledger").acquire(timeout=2.0)
         during = nonzero(registry, "holdfast_waiting", "holdfast_held")
         assert during == {"holdfast_waiting{resource=bills}": 1, "holdfast_held{resource=bills}": 1}
         hold.release()
@@ -80,7 +80,7 @@ def test_contended_lock_is_counted_with_its_wait_and_hold(
     }
     all_of_it = read(registry)
     assert all_of_it["holdfast_wait_seconds_count{outcome=acquired,resource=bills}"] == 2
-    assert all_of_it["holdfast_wait_seconds_sum{outcome=timed_out,resource=bills}"] >= 0.3
+    assert all_of_it["holdfast_wait_seconds_sum{outcome=timed_out,resource=bills}"] >= 2.0
     assert all_of_it["holdfast_hold_seconds_count{ending=released,resource=bills}"] == 2
     assert all_of_it["holdfast_hold_seconds_bucket{ending=released,le=+Inf,resource=bills}"] == 2
     assert all_of_it["holdfast_hold_seconds_bucket{ending=released,le=0.1,resource=bills}"] <= 1

@@ -103,10 +103,11 @@ def test_waiter_is_linked_to_the_holder_it_waited_behind(site: Site, traces: Tra
 def test_holder_elsewhere_is_named_by_its_ticket(site: Site, traces: Traces) -> None:
     """A holder that nobody follows here, as one in another process: no link, but the id that joins them."""
     with holdfast.connect(site.url) as other, holdfast.connect(site.url) as client:
-        traces.tracing.follow(client)
         hold = other.lock("ledger").acquire()
+        client.lock("warm").acquire().release()
+        traces.tracing.follow(client)
         with pytest.raises(holdfast.AcquireTimeout):
-            client.lock("ledger").acquire(timeout=0.3)
+            client.lock("ledger").acquire(timeout=2.0)
         assert client.lock("ledger").try_acquire() is None
     waited, busy = traces.spans("acquire")
     assert of(waited, "behind") == of(busy, "behind") == hold.id
