@@ -26,6 +26,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import ModuleType
+from typing import TypeVar
 
 import pytest
 from kazoo.client import KazooClient
@@ -35,7 +37,18 @@ from holdfast.testing.servers import Condition, Member, ServerFailed, etcdctl, z
 from holdfast.testing.servers import cluster as cluster_module
 from holdfast.testing.servers.specs import Kind
 from holdfast.testing.torture.ground import make_ground, possible
-from holdfast.testing.torture.nemeses import NEMESES, UnknownNemesis, links, make, needs_of, network, upheaval
+from holdfast.testing.torture.nemeses import (
+    NEMESES,
+    UnknownNemesis,
+    administration,
+    disk,
+    links,
+    make,
+    needs_of,
+    network,
+    processes,
+    upheaval,
+)
 from holdfast.testing.torture.nemeses.catalogue import SINGLES
 from holdfast.testing.torture.nemeses.claims import all_servers, one_server, wait_serving
 from holdfast.testing.torture.nemeses.control import statuses
@@ -53,6 +66,7 @@ BACKENDS: tuple[Kind, ...] = ("etcd", "zookeeper")
 SHARED: frozenset[Need] = frozenset({"proxies", "tmpfs", "quota"})  # auth makes every etcdctl slow: a ground of its own
 LOOK_SECONDS = 0.02
 WAIT_SECONDS = 10.0
+Seen = TypeVar("Seen")
 
 
 # --- the crew and the diary
@@ -183,6 +197,14 @@ def looking(look: Callable[[], object]) -> Iterator[list[object]]:
     finally:
         ended.set()
         thread.join()
+
+
+def looking_once(monkeypatch: pytest.MonkeyPatch, look: Callable[[], Seen], *modules: ModuleType) -> list[Seen]:
+    """What is seen while a fault of these modules lasts: each lasts until it was looked at, and no longer."""
+    seen: list[Seen] = []
+    for module in modules:
+        monkeypatch.setattr(module, "last", lambda _: seen.append(look()))
+    return seen
 
 
 @contextmanager
@@ -370,16 +392,15 @@ def test_killed_servers_are_started_again(
 
 @over(("backend", "name"), cases("stop-server", "stop-leader"))
 def test_stopped_servers_stand_still_and_go_on(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground = grounds[backend]
     leader = ground.cluster.leader()
-    struck = strike(
-        name, ground, crew, lambda: [m for m in ground.cluster.members if status(m.pid, "State").startswith("T")]
-    )
-    stood = [members[0] for members in struck.seen if isinstance(members, list) and members]
-    assert stood
-    assert name != "stop-leader" or set(stood) == {leader}
+    members = ground.cluster.members
+    seen = looking_once(monkeypatch, lambda: [m for m in members if status(m.pid, "State").startswith("T")], processes)
+    strike(name, ground, crew)
+    ((stood,),) = seen
+    assert name != "stop-leader" or stood is leader
 
 
 # --- orders
@@ -415,13 +436,8 @@ def test_links_are_broken_and_mended(
     grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a cut, a reset and a loss do to a connection is tested with the ground: here, that there are some."""
-    ground, seen = grounds[backend], list[int]()
-
-    def look(seconds: float) -> None:
-        seen.append(len(rules(ground)))
-
-    for module in (links, network):
-        monkeypatch.setattr(module, "last", look)
+    ground = grounds[backend]
+    seen = looking_once(monkeypatch, lambda: len(rules(ground)), links, network)
     with connections(ground) if name == "partition-member" else contextlib.nullcontext():
         struck = strike(name, ground, crew)
     if "namespaces" in ground.has:
@@ -545,14 +561,15 @@ if "tmpfs" in possible("etcd"):
 
     @over(("backend", "name"), cases("disk-full"))
     def test_a_full_disk_has_space_again(
-        grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+        grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ground = grounds[backend]
         disks = [data_of(member) for member in ground.cluster.members]
+        seen = looking_once(monkeypatch, lambda: min(shutil.disk_usage(path).free for path in disks), disk)
         with traffic(ground):
-            struck = strike(name, ground, crew, lambda: min(shutil.disk_usage(disk).free for disk in disks))
-        assert 0 in struck.seen
-        assert min(shutil.disk_usage(disk).free for disk in disks) > 0
+            strike(name, ground, crew)
+        assert seen == [0]
+        assert min(shutil.disk_usage(path).free for path in disks) > 0
 
 
 # --- the cluster, and what administrators do
@@ -603,11 +620,13 @@ def test_compaction_makes_the_store_forget(
 
 @over(("backend", "name"), cases("quota"))
 def test_a_full_store_refuses_writes_until_it_is_emptied(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground = grounds[backend]
-    struck = strike(name, ground, crew, lambda: etcdctl(ground.cluster, "put", "probe", "").stderr)
-    assert any("space exceeded" in str(complaint) for complaint in struck.seen)
+    seen = looking_once(monkeypatch, lambda: etcdctl(ground.cluster, "put", "probe", "").stderr, administration)
+    strike(name, ground, crew)
+    (complaint,) = seen
+    assert "space exceeded" in complaint
     assert etcdctl(ground.cluster, "alarm", "list").stdout == ""
 
 
