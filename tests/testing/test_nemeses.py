@@ -396,8 +396,12 @@ def test_stopped_servers_stand_still_and_go_on(
 ) -> None:
     ground = grounds[backend]
     leader = ground.cluster.leader()
-    members = ground.cluster.members
-    seen = looking_once(monkeypatch, lambda: [m for m in members if status(m.pid, "State").startswith("T")], processes)
+
+    def standing() -> list[Member]:
+        assert eventually(lambda: stopped(ground))  # a signal takes its time to reach a process
+        return [member for member in ground.cluster.members if status(member.pid, "State").startswith("T")]
+
+    seen = looking_once(monkeypatch, standing, processes)
     strike(name, ground, crew)
     ((stood,),) = seen
     assert name != "stop-leader" or stood is leader
