@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers import (
     PROVIDER_NAMES,
@@ -36,6 +37,15 @@ pytest_plugins = ["pytester"]
 _THREADS_MAY_STAY = ("holdfast-timers", "servers-spawner")  # one per process each; the first ends when no timer is left
 _THREADS_GO_WITHIN = 8.0
 
+
+# How long one example takes says what else the machine does: no time is part of any property.
+settings.register_profile(
+    "untimed",
+    settings(),
+    deadline=None,
+    suppress_health_check={*settings().suppress_health_check, HealthCheck.too_slow},
+)
+settings.load_profile("untimed")
 
 # A run that was started in the background ignores Ctrl-C, and would hand that on to the programs it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

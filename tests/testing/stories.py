@@ -66,6 +66,9 @@ class Story:
         self.add(start, client, Kind.PAUSED)
         return self.add(end, client, Kind.RESUMED)
 
+    def machine_stood_still(self, start: float, end: float) -> Story:
+        return self.add(end, "", Kind.STILL, since=start)
+
     def died(self, client: str, at: float) -> Story:
         return self.add(at, client, Kind.DIED)
 

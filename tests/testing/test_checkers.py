@@ -141,6 +141,8 @@ def bad() -> Iterator[tuple[str, str, Checker, Story]]:
 
     rested = Story().had("a", 1, 1, 2).stood_still("a", 2.1, 2.5).had("b", 2, 1, 3).released("a", 1, 4, 5)
     yield "S2", "it had stood still before", s2, rested
+    still = Story().had("a", 1, 1, 2).machine_stood_still(2.5, 4).had("b", 2, 1, 3).released("a", 1, 4, 5)
+    yield "S2", "the machine stood still, and that is no pause", s2, still
     proven = Story().had("a", 1, 1, 2, deadline=2.5).looked("a", 1, 3, True).had("b", 2, 1, 3.5).released("a", 1, 4, 5)
     yield "S2", "a later proof that does not say until when", s2, proven
     anew = Story().died("a", 0.5).had("a", 1, 1, 2).had("b", 2, 1, 3).released("a", 1, 4, 5)

@@ -127,6 +127,16 @@ def bad() -> Iterator[tuple[str, str, Checker, Story]]:
     stopped = until(traffic().stood_still("a", 10, 20).looked("a", 3, 20.1, True), 60)
     yield "L4", "the first look after a pause", l4, stopped
 
+    yield "L1", "later than the machine stood still", l1, took_over(8.7).machine_stood_still(12, 13.5)
+    yield "L2", "later than the machine stood still", l2, woken(2.2).machine_stood_still(10.5, 11.5)
+    yield "L3", "later than the machine stood still", l3, back(6.6).machine_stood_still(8, 9)
+    both = until(traffic().waited("b", 30, 37, timeout=5.0).stood_still("b", 31, 32), 60)
+    yield "L3", "one second is no two, whoever stood still in it", l3, both.machine_stood_still(31, 32)
+    told = cut_off(15.5, False).told("a", "lost", 16.6, 3)
+    yield "L4", "later than the machine stood still", l4, told.machine_stood_still(15.2, 16.2)
+    believed = cut_off(15.5, True).machine_stood_still(14, 15.4)
+    yield "L4", "a belief that outlasts its proof while the machine stands still", l4, believed
+
     yield "L5", "no answer", l5, mended(None)
     story = traffic().released("a", 3, 5, 5.1).between(10, 20).waited("a", 21).waited("b", 21, timeout=3.0)
     yield "L5", "all are stuck", l5, until(story, 60)
@@ -169,6 +179,14 @@ def fine() -> Iterator[tuple[str, Checker, Story]]:
     yield "a release just after a fault", l2, soon
     yield "other seats are taken", l2, two
     yield "a call that stood still", l3, until(back(5.4).waited("b", 30, 45, timeout=5.0).stood_still("b", 31, 41), 60)
+    yield "the machine stood still in a take-over", l1, took_over(8.4).machine_stood_still(12, 13.5)
+    faulty = took_over(8.9).machine_stood_still(12, 13.5).between(17.5, 19, operation="w")
+    yield "a fault before the time was over in which the machine did not stand still", l1, faulty
+    yield "the machine stood still in a wake-up", l2, woken(1.9).machine_stood_still(10.5, 11.5)
+    yield "the machine stood still in a call", l3, back(6.4).machine_stood_still(8, 9)
+    told = cut_off(15.5, False).told("a", "lost", 16.4, 3)
+    yield "the machine stood still after the proof's end", l4, told.machine_stood_still(15.2, 16.2)
+    yield "the machine stood still before the first hold", l2, woken(0.9).machine_stood_still(-2, -1)
     yield "a call that died", l3, until(back(5.4).waited("c", 30, timeout=5.0).died("c", 31), 60)
     yield (
         "released before it was cut off",

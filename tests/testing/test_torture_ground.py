@@ -43,6 +43,7 @@ WAYS = ("direct", "proxied", "loopback") if ROOT else ("loopback",)
 CLIENTS = 2
 SERVERS = ("server-0", "server-1", "server-2")
 SILENCE_SECONDS = 0.6
+"""How long to listen for what is cut off."""
 WAIT_SECONDS = 10.0
 DATAGRAMS = 400
 
@@ -78,7 +79,8 @@ except OSError as error:
     print(type(error).__name__, flush=True)
     sys.exit()
 print("connected", flush=True)
-for _ in sys.stdin:
+for seconds in sys.stdin:
+    connection.settimeout(float(seconds))
     head = f"POST /v3/kv/put HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
     try:
         connection.sendall(head.encode() + body)
@@ -91,18 +93,18 @@ for _ in sys.stdin:
 class Putter:
     """A process at a client's place that puts one key through one server."""
 
-    def __init__(self, ground: Ground, place: str, server: int, key: str) -> None:
+    def __init__(self, ground: Ground, place: str, server: int, key: str, seconds: float) -> None:
         addresses = endpoints(ground, place)
         host, _, port = addresses[server].partition(":")
         body = json.dumps({"key": b64encode(key.encode()).decode(), "value": "eA=="})
-        command = [*ground.command(place), sys.executable, "-c", CLIENT, host, port, body, str(SILENCE_SECONDS)]
+        command = [*ground.command(place), sys.executable, "-c", CLIENT, host, port, body, str(seconds)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.connected = self._read()
 
-    def put(self) -> str:
+    def put(self, seconds: float = WAIT_SECONDS) -> str:
         """answered, closed, or the name of the error."""
         assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
+        print(seconds, file=self._process.stdin, flush=True)
         return self._read()
 
     def close(self) -> None:
@@ -121,8 +123,10 @@ def endpoints(ground: Ground, place: str) -> list[str]:
 
 
 @contextmanager
-def putter(ground: Ground, place: str = "client-0", server: int = 0, key: str = "") -> Iterator[Putter]:
-    with closing(Putter(ground, place, server, key or unique())) as made:
+def putter(
+    ground: Ground, place: str = "client-0", server: int = 0, key: str = "", seconds: float = WAIT_SECONDS
+) -> Iterator[Putter]:
+    with closing(Putter(ground, place, server, key or unique(), seconds)) as made:
         yield made
 
 
@@ -258,7 +262,7 @@ def test_a_cut_from_client_to_server_stops_requests_and_nothing_else(grounds: di
     with putter(ground, key=key) as cut, putter(ground, server=1) as other, putter(ground, "client-1") as neighbour:
         with broken(ground) as network:
             network.cut("client-0", "server-0")
-            assert cut.put() == "TimeoutError"
+            assert cut.put(SILENCE_SECONDS) == "TimeoutError"
             assert not is_there(ground, key)
             assert other.put() == "answered"
             assert neighbour.put() == "answered"
@@ -269,7 +273,7 @@ def test_a_cut_from_server_to_client_stops_answers_and_nothing_else(grounds: dic
     ground, key = grounds[way], unique()
     with putter(ground, key=key) as cut, putter(ground, server=1) as other, broken(ground) as network:
         network.cut("server-0", "client-0")
-        assert cut.put() == "TimeoutError"
+        assert cut.put(SILENCE_SECONDS) == "TimeoutError"
         assert is_there(ground, key)
         assert other.put() == "answered"
 
@@ -282,8 +286,8 @@ def test_healed_links_carry_again_and_another_layer_stays_broken(grounds: dict[s
             network.cut("client-0", "server-0")
         others.cut("client-0", "server-1")
         mine.heal()
-        assert not puts(ground, server=0)
-        assert not puts(ground, server=1)
+        assert not puts(ground, server=0, seconds=SILENCE_SECONDS)
+        assert not puts(ground, server=1, seconds=SILENCE_SECONDS)
         others.heal()
         assert puts(ground, server=0)
         assert puts(ground, server=1)
@@ -304,9 +308,9 @@ def test_a_reset_breaks_what_stands_and_refuses_what_is_new(grounds: dict[str, G
     assert puts(ground, server=0)
 
 
-def puts(ground: Ground, *, server: int) -> bool:
-    with putter(ground, server=server) as made:
-        return made.connected == "connected" and made.put() == "answered"
+def puts(ground: Ground, *, server: int, seconds: float = WAIT_SECONDS) -> bool:
+    with putter(ground, server=server, seconds=seconds) as made:
+        return made.connected == "connected" and made.put(seconds) == "answered"
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def test_etcd_observer_says_of_a_lease_that_ended_before_the_store_had_promised(
     etcd_observer: EtcdObserver, singles: dict[str, Cluster], revoked: bool, cause: str
 ) -> None:
     """Revoked a moment after the store said how long it still has; or expired in its own time."""
-    granted = etcdctl(singles["etcd"], "lease", "grant", "30" if revoked else "1", "-w", "fields").stdout
+    granted = etcdctl(singles["etcd"], "lease", "grant", "30" if revoked else "4", "-w", "fields").stdout
     lease = int(re.findall(r'"ID" : (\d+)', granted)[0])
     assert etcdctl(singles["etcd"], "put", f"torture-parts/x/{lease:x}-0", "?", f"--lease={lease:x}").returncode == 0
     assert eventually(lambda: any(life.promised for life in etcd_observer._leases.get(lease, ())))

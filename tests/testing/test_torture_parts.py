@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,28 @@ from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreRefused
 from holdfast.lease import Mode
 from holdfast.signals import Signal
-from holdfast.testing import Event, History, Kind, Log, MemoryRecorder, Outcome, Report, check_history
+from holdfast.testing import (
+    Event,
+    History,
+    Kind,
+    Log,
+    MemoryRecorder,
+    Outcome,
+    Recorder,
+    Report,
+    check_history,
+    monotonic,
+)
 from holdfast.testing.torture.diary import RunDiary
 from holdfast.testing.torture.nemeses import make
 from holdfast.testing.torture.nemeses.kinds import Backends, Spared
 from holdfast.testing.torture.observers.truth import Truth
+from holdfast.testing.torture.pulse import Pulse
 from holdfast.testing.torture.register import Register
 from holdfast.testing.torture.run import Trial
 from holdfast.testing.torture.verdict import Phases, judge, too_little
 from holdfast.testing.torture.worker.skewed import SkewedClock
+from tests.conformance.worlds import eventually
 
 # The diary.
 
@@ -37,6 +51,34 @@ def test_faults_of_one_name_are_one_stretch_however_they_overlap() -> None:
     told = [(event.kind.value, event.operation, event.client) for event in records.history()]
     assert told == [("fault", "slow", ""), ("fault", "cut", "w1"), ("healed", "cut", "w1"), ("healed", "slow", "")]
     assert diary.counts == {"cut": 2, "slow": 1}
+
+
+# The pulse.
+
+
+def test_pulse_records_how_long_the_machine_stood_still_and_no_less() -> None:
+    """From the last beat before to the first one after; a beat that is a little late is none."""
+    moments = iter((10.0, 10.2, 12.2, 12.4, 12.4))
+    records = MemoryRecorder(lambda: next(moments))
+    pulse = Pulse(records)
+    for _ in range(3):
+        pulse.beat()
+    assert pulse.stood == pytest.approx(2.0)
+    (still,) = records.history()
+    assert (still.kind, still.since, still.at) == (Kind.STILL, 10.2, 12.2)
+
+
+def test_pulse_beats_by_itself_and_the_files_of_a_run_tell_of_the_gap(tmp_path: Path) -> None:
+    """A clock that jumps: the history has it once, and is whole when the pulse is closed."""
+    jumped = threading.Event()
+    with Recorder(tmp_path / "nemesis.jsonl") as recorder:
+        recorder.now = lambda: monotonic() + (100.0 if jumped.is_set() else 0.0)
+        with Pulse(recorder) as pulse:
+            jumped.set()
+            assert eventually(lambda: len(History.read(recorder.path)) > 0)
+        pulse.close()
+    jumps = [event for event in History.read(recorder.path) if event.at - event.earliest > 99.0]
+    assert [event.kind for event in jumps] == [Kind.STILL]
 
 
 def test_fault_is_healed_in_the_history_when_its_nemesis_fails() -> None:

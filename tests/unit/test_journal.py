@@ -110,7 +110,7 @@ def test_entry_that_the_store_refuses_is_dropped_alone_and_told_once(caplog: pyt
 
 def test_store_that_is_away_costs_no_entry_of_those_it_would_take() -> None:
     """What was refused is dropped, what was not answered is kept."""
-    with holdfast.connect("memory://journal-away", journal=True, timeout=0.1) as client:
+    with holdfast.connect("memory://journal-away", journal=True, timeout=5.0) as client:
         refuse(client, line="bad")
         faults_of(client).lose_request("write", times=3)
         for name in ("before", "bad", "behind"):

@@ -8,6 +8,8 @@
                        stamped by whoever stopped it, after it stood and before it goes on
     fault  healed      something was broken, `operation` says what, `client` whose ("" for everybody's); likewise
     died               the client's process is gone, nothing of it runs any more
+    still              from `since` to `at` the machine stood still, and nobody's process ran: no excuse for a belief,
+                       and no part of the seconds within which something has to happen
     truth              what the store itself says: created, removed (tickets), lease_granted, lease_ended; of a line all
                        tickets or none, in the order of `revision`
     store              a fenced store, in its own order: read, write, claim with `accepted`; at the end of the run
@@ -48,6 +50,7 @@ class Kind(Enum):
     FAULT = "fault"
     HEALED = "healed"
     DIED = "died"
+    STILL = "still"
     TRUTH = "truth"
     STORE = "store"
     MEASURED = "measured"

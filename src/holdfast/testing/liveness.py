@@ -9,6 +9,7 @@
     L5  recovery: after the last fault every client that tries gets an answer within `recover`.
     L6  hygiene: every figure measured is at its end no higher than at its first.
 
+L1 to L4 do not count the seconds for which the machine itself stood still; how long a belief may last, the clock says.
 Stretches in which something was broken are not judged by L1, L2 and L5, nor what came too close to the end of the
 history. A line is judged only while nobody holds it at all: a seat that stays free while others are taken is not seen.
 A run with too little traffic is unknown: a test in which nothing happened has shown nothing.
@@ -25,7 +26,7 @@ from typing import Final
 from holdfast.testing.calm import Calm, Lines, broken, longest_ttl
 from holdfast.testing.event import ACQUIRES, Event, Kind
 from holdfast.testing.history import Call, History
-from holdfast.testing.spans import Belief, Pauses, Span, beliefs, beliefs_by_resource, by_resource, spans
+from holdfast.testing.spans import Belief, Pauses, Span, Standstills, beliefs, beliefs_by_resource, by_resource, spans
 from holdfast.testing.verdicts import Verdict, Violation, judged
 
 _AT_ONCE: Final = frozenset({"try_acquire", "release"})  # their "no" is an answer of the store's
@@ -72,11 +73,13 @@ def l1(history: History, bounds: Bounds = STANDARD) -> Verdict:
     longest = longest_ttl(history)
     if longest is None:
         return judged("L1", (), {"deaths": 0}, unknown="no time to live is on record")
-    lines, calm = Lines(history), Calm(broken(history))
+    lines, calm, standstills = Lines(history), Calm(broken(history)), Standstills(history)
     found, takeovers = [], 0
     for resource, died in _bereaved(history):
         since = calm.first(died.at, longest + bounds.take_over)
-        until = since + longest + bounds.take_over
+        until = standstills.after(since, longest + bounds.take_over)
+        since = calm.first(since, until - since)  # it has to be calm for the longer time as well
+        until = standstills.after(since, longest + bounds.take_over)
         waiter = lines.waiter(resource, since, until)
         if until > history.end or not (waiter or _had_by_a_waiter(lines, resource, died.at, until)):
             continue
@@ -115,13 +118,13 @@ def _had_by_a_waiter(lines: Lines, resource: str, start: float, until: float) ->
 def l2(history: History, bounds: Bounds = STANDARD) -> Verdict:
     """No lost wake-up after a release."""
     settle = (longest_ttl(history) or 0.0) + bounds.take_over
-    lines, calm = Lines(history), Calm(broken(history), settle)
+    lines, calm, standstills = Lines(history), Calm(broken(history), settle), Standstills(history)
     found, wakes = [], 0
     for call in history.calls:
         outcome = call.outcome
         if call.invoke.operation != "release" or outcome is None or not call.ok:
             continue
-        resource, until = call.invoke.resource, outcome.at + bounds.wake
+        resource, until = call.invoke.resource, standstills.after(outcome.at, bounds.wake)
         waiter = lines.waiter(resource, outcome.at, until)
         if until > history.end or not (waiter or _had_by_a_waiter(lines, resource, call.invoke.at, until)):
             continue

@@ -138,24 +138,53 @@ def _proven_until(ok: Event, proofs: Iterable[Event]) -> float | None:
     return None if last.deadline is None else latest
 
 
+class Standstills:
+    """When the machine stood still, and all that were on it."""
+
+    def __init__(self, history: History) -> None:
+        self.stretches = merged((event.earliest, event.at) for event in history.of(Kind.STILL))
+
+    def after(self, start: float, seconds: float) -> float:
+        """When the machine has run for so long since `start`."""
+        until = start + seconds
+        for begun, ended in self.stretches:
+            if begun >= until:
+                break
+            until += max(0.0, ended - max(begun, start))
+        return until
+
+
+def merged(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same moments in stretches that do not touch, in their order."""
+    found: list[tuple[float, float]] = []
+    for begun, ended in sorted(stretches):
+        if found and begun <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], ended)
+        else:
+            found.append((begun, ended))
+    return found
+
+
 class Pauses:
     """When which client stood still."""
 
     def __init__(self, history: History) -> None:
         self._of: dict[str, list[Span]] = defaultdict(list)
+        self._standstills = Standstills(history).stretches
         for span in spans(history, Kind.PAUSED, Kind.RESUMED):
             self._of[span.event.client].append(span)
 
     def cover(self, client: str, moment: Moment) -> bool:
-        """Did `client` stand still at `moment`?"""
+        """Did `client` stand still at `moment`, while others may have gone on?"""
         known = self._of.get(client, [])
         index = bisect_right(known, moment, key=lambda span: span.start) - 1
         return index >= 0 and moment < known[index].end
 
     def seconds(self, client: str, start: float, end: float) -> float:
-        """For how long of this stretch `client` stood still."""
-        known = self._of.get(client, [])
-        return sum(max(0.0, min(end, span.end[0]) - max(start, span.start[0])) for span in known)
+        """For how long of this stretch `client` stood still, by itself or with the whole machine."""
+        own = [(span.start[0], span.end[0]) for span in self._of.get(client, [])]
+        known = merged([*own, *self._standstills])
+        return sum(max(0.0, min(end, ended) - max(start, begun)) for begun, ended in known)
 
 
 def spans(history: History, begin: Kind, end: Kind) -> tuple[Span, ...]:

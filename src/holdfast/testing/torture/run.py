@@ -34,6 +34,7 @@ from holdfast.testing.torture.ground.urls import by_transport
 from holdfast.testing.torture.observers import Observer, Truth, observer
 from holdfast.testing.torture.observers.zookeeper import transaction_logs
 from holdfast.testing.torture.parts import Ground, Nemesis
+from holdfast.testing.torture.pulse import Pulse
 from holdfast.testing.torture.verdict import Judgement, Phases, judge, take_over
 from holdfast.testing.torture.versions import version_of
 from holdfast.testing.torture.worker.plan import Face, Plan
@@ -103,6 +104,7 @@ class _Run:
         self._version = version_of(ground.cluster)
         self._recorder = undo.enter_context(Recorder(trial.directory / "nemesis.jsonl"))
         self._diary = RunDiary(self._recorder)
+        self._pulse = undo.enter_context(Pulse(self._recorder))
         self._spawner = Spawner()
         undo.callback(self._spawner.close)
         self._observer: Observer = observer(ground.cluster, ground.truth_url, NAMESPACE)
@@ -125,6 +127,7 @@ class _Run:
             self._watch_for(self._settle_seconds)
         settled_at = monotonic()
         truth = self._end()
+        self._pulse.close()
         phases = Phases(begun, broken_at, mended_at, settled_at)
         notes = (tuple(self._notes.broke), tuple(self._notes.doubts))
         history = History.read(*sorted(self._trial.directory.glob("*.jsonl")))
