@@ -445,17 +445,25 @@ def test_two_hundred_waiters_of_one_client_cost_one_stream(open_service: Service
 def test_waits_that_ended_are_forgotten_by_the_service(store_url: str, tmp_path: Path) -> None:
     """Tries that ran out of time leave no watch and no ticket there."""
 
-    def try_in_vain(client: holdfast.Client) -> None:
+    names = [f"a-{number}" for number in range(60)]  # in one line they would wake each other as they go
+
+    def try_in_vain(client: holdfast.Client, name: str) -> None:
         with pytest.raises(holdfast.AcquireTimeout):
-            client.lock("a").acquire(timeout=4.0)
+            client.lock(name).acquire(timeout=4.0)
+
+    def tickets(client: holdfast.Client) -> list[int]:
+        return [len(client.operator().line(name).tickets) for name in names]
 
     with serving(store_url, tmp_path) as service, holdfast.connect(service.url, ttl=20) as client:
-        with client.lock("a"), ThreadPoolExecutor(60) as pool:
-            for tried in [pool.submit(try_in_vain, client) for _ in range(60)]:
+        holds = [client.lock(name).acquire() for name in names]
+        with ThreadPoolExecutor(len(names)) as pool:
+            for tried in [pool.submit(try_in_vain, client, name) for name in names]:
                 tried.result()
-            # a withdrawal that took too long for its caller is seen to later
-            eventually(lambda: len(client.operator().line("a").tickets) == 1)
-            eventually(lambda: client.statistics()["backend"]["waits"] <= 1)  # type: ignore[index]
+        # a withdrawal that took too long for its caller is seen to later
+        eventually(lambda: tickets(client) == [1] * len(names))
+        eventually(lambda: client.statistics()["backend"]["waits"] <= len(holds))  # type: ignore[index]
+        for hold in holds:
+            hold.release()
 
 
 def test_wrong_token_and_missing_scope_are_told_as_such(guarded_service: Service, tmp_path: Path) -> None:
