@@ -26,9 +26,9 @@ from holdfast.cli import main
 from tests.cli.program import AT_TERMINAL
 from tests.servers import Cluster, etcdctl
 
-TTL_SECONDS = 2
+TTL_SECONDS = 5
 TAKE_OVER_SECONDS_MAX = TTL_SECONDS + 5
-TOTAL_SECONDS_MAX = 40.0
+TOTAL_SECONDS_MAX = 46.0
 PATIENCE_SECONDS = 60.0
 MARK = "HOLDFAST_DEMO_TEST"
 DEMO = (sys.executable, "-m", "holdfast.cli", "demo", "--ttl", str(TTL_SECONDS))
@@ -239,9 +239,9 @@ def test_the_woken_leader_is_refused_with_both_tokens_named(played: Played) -> N
 
 
 def test_the_figures_of_the_demo_are_plausible(played: Played) -> None:
-    """Take-overs take about a TTL, a hand-over a small part of one, the whole less than forty seconds."""
+    """Take-overs take about a TTL, a hand-over a small part of one, the whole less than a minute."""
     assert 0 < figure(played.output, "take-over after SIGKILL", "s") <= TAKE_OVER_SECONDS_MAX
-    assert TTL_SECONDS / 2 < figure(played.output, "take-over after SIGSTOP", "s") <= TAKE_OVER_SECONDS_MAX
+    assert TTL_SECONDS / 4 < figure(played.output, "take-over after SIGSTOP", "s") <= TAKE_OVER_SECONDS_MAX
     assert figure(played.output, "hand-over after resigning", "ms") < TTL_SECONDS * 500
     assert f"{TTL_SECONDS} s, {TTL_SECONDS} s" in played.output
     assert played.seconds < TOTAL_SECONDS_MAX
@@ -359,7 +359,8 @@ def test_a_named_store_plays_the_same_story_and_is_left_clean(
     """With --url the story is the same, no etcd is started, and nothing of it stays in the store."""
     cluster, namespace = singles[store], f"demo-{uuid.uuid4().hex}"
     hosts = ",".join(member.endpoint for member in cluster.members)
-    ended = play(tmp_path, *QUICK, "--url", f"{store}://{hosts}/{namespace}")
+    tick = "?tick=0.2" if store == "zookeeper" else ""
+    ended = play(tmp_path, *QUICK, "--url", f"{store}://{hosts}/{namespace}{tick}")
     assert ended.code == 0, ended.output
     assert "starts an etcd" not in ended.output
     assert len(leaders(ended.output)) == 4

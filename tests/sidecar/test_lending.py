@@ -89,13 +89,13 @@ def test_lease_that_nobody_renews_ends_at_the_store(lock_delay: float) -> None:
 
     async def scenario() -> None:
         async with lender(f"unrenewed-{lock_delay}") as (keeps, store):
-            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, lock_delay, soon())
             began = time.monotonic()
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 4.0, lock_delay, soon())
             await entered(keeps, lent, Entry("a", "me"))
             await eventually(lambda: lent.over)
-            assert 0.4 < time.monotonic() - began < 0.5 + 0.5
+            assert time.monotonic() - began > 3.9
             await eventually(lambda: tickets(store) == [])
-            assert time.monotonic() - began > 0.4 + lock_delay
+            assert time.monotonic() - began > 3.9 + lock_delay
             with pytest.raises(Problem) as caught:
                 keeps.find(EVERYBODY, lease_id)
             assert caught.value.code is Code.LEASE_GONE
@@ -110,7 +110,7 @@ def test_lease_that_could_not_be_closed_is_closed_later(how: str, monkeypatch: p
 
     async def scenario() -> None:
         async with lender(f"later-{how}", timeout=0.2) as (keeps, store):
-            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, 0.0, soon())
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
             await entered(keeps, lent, Entry("a", "me"))
             closings = 0
 
@@ -125,13 +125,13 @@ def test_lease_that_could_not_be_closed_is_closed_later(how: str, monkeypatch: p
                     for _ in range(2):
                         with pytest.raises(StoreUnavailable):
                             await keeps.close(EVERYBODY, lease_id, SYSTEM_CLOCK.now() + 0.2)
-                await eventually(lambda: closings > 2)
-                assert lent.lease.state is LeaseState.HELD
+                await eventually(lambda: closings > 2, 20.0)
+                assert lent.lease.state not in (LeaseState.LOST, LeaseState.CLOSED)
                 with pytest.raises(Problem) as caught:
                     keeps.find(EVERYBODY, lease_id)
                 assert caught.value.code is Code.LEASE_GONE
                 with pytest.raises(Problem) as caught:
-                    await keeps.open(EVERYBODY, NONCE, 0.5, 0.0, soon())
+                    await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
                 assert caught.value.code is Code.LEASE_GONE
             await eventually(lambda: tickets(store) == [] and not store.leases)
             await eventually(lambda: len(keeps) == 0)
@@ -159,8 +159,8 @@ def test_lease_whose_end_the_store_did_not_answer_is_known_until_that_has_ended_
             began = time.monotonic()
             with pytest.raises(StoreUnavailable, match="not ended"):
                 await keeps.close(EVERYBODY, lease_id, SYSTEM_CLOCK.now() + 0.2)
-            assert lent.lease.state is LeaseState.CLOSED
-            await keeps.close(EVERYBODY, lease_id, soon())
+            await eventually(lambda: lent.lease.state is LeaseState.CLOSED)
+            await keeps.close(EVERYBODY, lease_id, SYSTEM_CLOCK.now() + 20.0)
             assert time.monotonic() - began >= 1.0
             assert len(keeps) == 0
 
@@ -173,12 +173,12 @@ def test_client_that_closes_too_late_cuts_no_lock_delay_short() -> None:
     async def scenario() -> None:
         async with lender("too-late") as (keeps, store):
             began = time.monotonic()
-            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.3, 0.8, soon())
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 4.0, 0.8, soon())
             await entered(keeps, lent, Entry("a", "me"))
             await eventually(lambda: lent.over)
             await keeps.close(EVERYBODY, lease_id, soon())
             assert tickets(store) == []
-            assert time.monotonic() - began > 1.0
+            assert time.monotonic() - began > 4.7
 
     asyncio.run(scenario())
 
@@ -188,12 +188,18 @@ def test_renewals_let_it_live_on() -> None:
 
     async def scenario() -> None:
         async with lender("renewed") as (keeps, store):
-            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 0.5, 0.0, soon())
+            lease_id, lent = await keeps.open(EVERYBODY, NONCE, 5.0, 0.0, soon())
             await entered(keeps, lent, Entry("a", "me"))
-            for _ in range(8):
+            would_end = time.monotonic() + 5.0
+            while time.monotonic() < would_end + 0.5:
                 await asyncio.sleep(0.2)
+                ended_at = lent.ends_at
                 await keeps.renew(keeps.find(EVERYBODY, lease_id), soon())
-                assert 0.3 < keeps.remaining(lent) < lent.lease.remaining() + 0.01
+                assert lent.ends_at > ended_at
+                before = SYSTEM_CLOCK.now()
+                told, proven = keeps.remaining(lent), lent.lease.remaining()
+                assert told > 0.0
+                assert before + told <= SYSTEM_CLOCK.now() + proven
             assert len(tickets(store)) == 1
 
     asyncio.run(scenario())

@@ -153,8 +153,8 @@ def test_contention_is_shown_and_can_be_sorted_and_chosen_by(
     """How many wait, on both stores; a click on a column's name sorts, and `waited for` leaves the others out."""
     store = namespace(singles[kind])
     with (
-        holdfast.connect(store, ttl=4, owner="worker-1") as client,
-        holdfast.connect(store, ttl=4, owner="worker-2") as other,
+        holdfast.connect(store, ttl=TTL, owner="worker-1") as client,
+        holdfast.connect(store, ttl=TTL, owner="worker-2") as other,
         serving(store, tmp_path) as service,
     ):
         holds = [client.lock(name).acquire(timeout=30) for name in ("a", "b", "c")]

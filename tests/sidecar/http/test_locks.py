@@ -75,8 +75,8 @@ def test_waiting_owner_gets_it_when_it_is_released_with_a_higher_token(user: Use
 
 def test_hold_lives_by_its_own_ttl_and_renew_moves_it(user: User, other: User, name: str) -> None:
     """A dead owner behind a living service loses its lock; a renewing one keeps it."""
-    kept, lost = user.held(f"{name}-kept", ttlSeconds=3), user.held(f"{name}-lost", ttlSeconds=3)
-    until = time.monotonic() + 4.5
+    kept, lost = user.held(f"{name}-kept", ttlSeconds=5), user.held(f"{name}-lost", ttlSeconds=5)
+    until = time.monotonic() + 6.0
     while time.monotonic() < until:
         assert 0 < user.renew(kept["leaseId"]).json()["remainingSeconds"] <= kept["ttlSeconds"]
         time.sleep(0.5)

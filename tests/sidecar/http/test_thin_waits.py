@@ -41,7 +41,7 @@ def test_wait_that_names_more_than_a_body_takes_is_kept(open_service: Service, n
         semaphore = thin.semaphore(name, limit=seats)
         holds = [semaphore.acquire() for _ in range(seats)]
         waiting = pool.submit(semaphore.acquire, 60.0)
-        changes: Any = thin._house._backend._changes  # type: ignore[attr-defined]  # the service's
+        changes: Any = thin._house._backend._replicas.any.changes  # type: ignore[attr-defined]  # the service's
         named = set[str]()
 
         def is_registered() -> bool:
