@@ -63,6 +63,7 @@ class Nemesis:
             case "cancel":
                 self._scheduler.at(self._scheduler.now + site.reaction(), lambda: site.cancel(fault.what), site)
             case "close":
+                self._note(Kind.INVOKE, site, "close")
                 site.close()
             case "crash":
                 site.crash()
