@@ -177,7 +177,7 @@ class Hold(Holding):
         return await _drive(self._house, self._giving_up())
 
     async def __aenter__(self) -> Hold:
-        self.check()
+        self._require()
         self._body = _Body(self.lost, self._at_end)
         context.enter(self)
         return self

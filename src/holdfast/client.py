@@ -160,7 +160,7 @@ class Hold(Holding):
         return run(self._giving_up(), self._house.clock)
 
     def __enter__(self) -> Hold:
-        self.check()
+        self._require()
         context.enter(self)
         return self
 

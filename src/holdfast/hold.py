@@ -188,6 +188,10 @@ class Holding:
 
     def check(self) -> None:
         """Raise LeaseLost when the hold can't be proven any longer. Asks nobody."""
+        self._require()
+
+    def _require(self) -> None:
+        """The same, for ourselves: `check` is what the user calls."""
         refuse_child(self._born, f"the hold of {self.resource!r}")
         state = self.state
         if state is HoldState.LOST:
