@@ -376,7 +376,7 @@ class Holding:
 
     def _tell(self, state: HoldState, *, end: bool = False) -> None:
         with self._guard:
-            callbacks, self._told_end = self._callbacks, end
+            callbacks, self._told_end = self._callbacks, self._told_end or end
         for callback in callbacks:
             self._house.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
 

@@ -408,6 +408,22 @@ def test_async_body_is_not_entered_without_the_hold(world: World) -> None:
     asyncio.run(main())
 
 
+def test_async_body_that_gives_its_hold_up_early_goes_on(world: World) -> None:
+    """It is cancelled for a loss alone."""
+
+    async def main() -> list[int]:
+        client, steps = world.aclient(), list[int]()
+        async with client.lock("a") as hold:
+            assert await hold.release() is True
+            for step in range(5):
+                await asyncio.sleep(0)
+                steps.append(step)
+        await client.close()
+        return steps
+
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+
+
 def test_block_that_is_left_by_another_thread_gives_up_no_living_hold_of_others(world: World) -> None:
     """It was entered with a hold that was lost; another thread has entered the same lock object since."""
     first, second = world.client(ttl=TTL), world.client(ttl=TTL)
