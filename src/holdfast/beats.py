@@ -14,7 +14,7 @@ from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
 from holdfast.errors import ClientClosed, HoldfastError, StoreWentBack
 from holdfast.lease import Lease, LeaseState, Surroundings, Workers
-from holdfast.limits import RETRY_PAUSE_FIRST
+from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
 
 ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _SOONER: Final = 8
@@ -89,3 +89,18 @@ class Beats:
     def _failed(self, error: Exception) -> None:
         self._around.hub.emit("renewal_failed", lease_id=self._lease.id, ttl=self._lease.ttl, reason=str(error))
         self._after(self._interval / _SOONER)
+
+
+def end_quietly(end: Callable[[float], None], ttl: float, around: Surroundings) -> None:
+    """In the background: what we stopped believing in should not block others for longer than it must."""
+
+    def work() -> None:
+        try:
+            end(around.clock.now() + min(ttl, REQUEST_TIMEOUT_DEFAULT))  # others want the thread, too
+        except HoldfastError:
+            return  # nobody renews it any more: its TTL ends it
+
+    try:
+        around.workers.submit(work)
+    except HoldfastError:  # closed, or no thread for it
+        return

@@ -26,7 +26,7 @@ from holdfast.backends.etcd.words import (
     Range,
     Txn,
 )
-from holdfast.beats import ENDED, Beats
+from holdfast.beats import ENDED, Beats, end_quietly
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import (
     ClientClosed,
@@ -48,7 +48,6 @@ from holdfast.lease import (
     Ticket,
     Workers,
 )
-from holdfast.limits import REQUEST_TIMEOUT_DEFAULT
 from holdfast.locks import take
 from holdfast.reaper import Reaper
 from holdfast.signals import Signal
@@ -259,17 +258,7 @@ class EtcdLease:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
             if self._lock_delay:
                 return  # whoever comes next has to wait until the store ends it
-            try:
-                self._around.workers.submit(self._revoke_quietly)
-            except HoldfastError:  # closed, or no thread for it
-                return
-
-    def _revoke_quietly(self) -> None:
-        """What we stopped believing in should not block others for longer than it must."""
-        try:
-            self._revoke(self._clock.now() + min(self.ttl, REQUEST_TIMEOUT_DEFAULT))  # others want the thread, too
-        except HoldfastError:
-            return  # nobody renews it any more: its TTL ends it
+            end_quietly(self._revoke, self.ttl, self._around)
 
     def _revoke(self, until: float) -> None:
         try:

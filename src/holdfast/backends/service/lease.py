@@ -12,7 +12,7 @@ from holdfast import remote
 from holdfast.backends.service.calls import LeaseIsOver
 from holdfast.backends.service.operating import ServiceOperating
 from holdfast.backends.service.replicas import Replicas
-from holdfast.beats import ENDED, Beats
+from holdfast.beats import ENDED, Beats, end_quietly
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreUnavailable
 from holdfast.lease import (
@@ -29,7 +29,6 @@ from holdfast.lease import (
     Surroundings,
     Ticket,
 )
-from holdfast.limits import REQUEST_TIMEOUT_DEFAULT
 from holdfast.locks import take
 from holdfast.reaper import Reaper
 from holdfast.remote import Json
@@ -243,17 +242,7 @@ class ServiceLease:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
             if self._lock_delay or not self._path:
                 return  # whoever comes next has to wait until the service ends it
-            try:
-                self._around.workers.submit(self._close_quietly)
-            except HoldfastError:  # closed, or no thread for it
-                return
-
-    def _close_quietly(self) -> None:
-        """What we stopped believing in should not block others for longer than it must."""
-        try:
-            self._close(self._clock.now() + min(self.ttl, REQUEST_TIMEOUT_DEFAULT))  # others want the thread, too
-        except HoldfastError:
-            return  # nobody renews it any more: its TTL ends it
+            end_quietly(self._close, self.ttl, self._around)
 
     def _close(self, until: float) -> None:
         try:
