@@ -67,9 +67,9 @@ class Threads:
         client = holdfast.connect(plan.url, clock=clock, owner=plan.name, **plan.options)
         self.client = recorded(client, recorder, name=plan.name, log=log)
         self.scene = Scene(self.client, log, self._ending.is_set, lambda: None)
+        signal.signal(signal.SIGUSR1, self._interrupted)  # before the first order can come: unhandled, it would end us
 
     def perform(self) -> None:
-        signal.signal(signal.SIGUSR1, self._interrupted)
         jobs = [self._job(number) for number in range(self._plan.actors)]
         threads = [threading.Thread(target=job, name=f"actor-{n}") for n, job in enumerate(jobs[1:], 1)]
         watch = observing(self.scene, random.Random(self._lots.random()))
