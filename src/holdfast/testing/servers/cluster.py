@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlencode
 
-from holdfast.testing.servers.counters import etcd_counters, etcd_is_healthy, zk_four_letter
+from holdfast.testing.servers.counters import connect, etcd_counters, etcd_is_healthy, zk_four_letter
 from holdfast.testing.servers.specs import EtcdSpec, Kind, ServerFailed, Spec, ZooKeeperSpec
 
 if TYPE_CHECKING:
@@ -253,9 +253,16 @@ def _serves(kind: Kind, member: Member) -> bool:
     try:
         if kind == "etcd":
             return etcd_is_healthy(member.metrics_endpoint)
-        return _zookeeper_mode(member) is not None
+        return _zookeeper_mode(member) is not None and _listens(member)
     except OSError:
         return False
+
+
+def _listens(member: Member) -> bool:
+    """ZooKeeper answers on its plain port before it opens the one for TLS. Raises OSError where nobody listens."""
+    if member.endpoint != member.metrics_endpoint:
+        connect(member.endpoint).close()
+    return True
 
 
 def _answers(kind: Kind, member: Member) -> bool:

@@ -48,9 +48,14 @@ def zookeeper_counters(endpoint: str) -> dict[str, float]:
 
 def zk_four_letter(endpoint: str, word: str) -> str:
     """The server's whole answer to a four-letter word. Raises OSError when it does not answer in time."""
-    with socket.create_connection(_address(endpoint), timeout=PROBE_SECONDS) as connection:
+    with connect(endpoint) as connection:
         connection.sendall(word.encode("ascii"))
         return _read_to_end(connection).decode("utf-8", "replace")
+
+
+def connect(endpoint: str) -> socket.socket:
+    """A fresh connection, with a time limit. Raises OSError where nobody listens."""
+    return socket.create_connection(_address(endpoint), timeout=PROBE_SECONDS)
 
 
 def _get(endpoint: str, path: str) -> str:
