@@ -16,7 +16,6 @@ from holdfast.errors import ClientClosed, HoldfastError, StoreWentBack
 from holdfast.lease import Lease, LeaseState, Surroundings, Workers
 from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
 
-ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _SOONER: Final = 8
 """After a failure the next beat comes in a share of the usual time."""
 
@@ -56,7 +55,7 @@ class Beats:
         return provable(self._lease.ttl) / 3
 
     def _after(self, seconds: float) -> None:
-        if self._belief.state not in ENDED:
+        if not self._belief.state.over:
             before, self._timer = self._timer, self._clock.schedule(self._clock.now() + seconds, self._soon)
             if before is not None:
                 before.cancel()
@@ -70,7 +69,7 @@ class Beats:
             self._failed(error)
 
     def _beat(self) -> None:
-        if self._belief.state in ENDED:
+        if self._belief.state.over:
             return
         until = self._clock.now() + min(self._longest(), max(self._belief.remaining(), RETRY_PAUSE_FIRST))
         try:

@@ -84,7 +84,7 @@ class Belief:
         and perhaps for less: what was proven before is void.
         """
         with self._guard:
-            if self.state in (LeaseState.LOST, LeaseState.CLOSED):
+            if self.state.over:
                 self._announce()
                 return False
             before, deadline = self._deadline, sent + lifetime

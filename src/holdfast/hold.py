@@ -113,7 +113,7 @@ class Holding:
         self._waited_seconds = turn.waited_seconds
         self._emit("acquired", seconds=turn.waited_seconds, behind=turn.behind)  # before the end can be told
         self._unsubscribe = lease.on_end(self._lease_changed)
-        if lease.state in (LeaseState.LOST, LeaseState.CLOSED):  # it ended before it could tell us
+        if lease.state.over:  # it ended before it could tell us
             self._lease_changed(lease.state, "its lease had ended by the time its turn came")
         if self._ended is not None:
             self._let_go()
@@ -318,7 +318,7 @@ class Holding:
     def _lease_changed(self, state: LeaseState, reason: str) -> None:
         if self._ended is not None:
             return
-        if state in (LeaseState.LOST, LeaseState.CLOSED):
+        if state.over:
             self._finish(_OF_LEASE[state], reason, Ending.CLOSED if state is LeaseState.CLOSED else None)
             return
         self._emit("suspect" if state is LeaseState.SUSPECT else "renewed")

@@ -111,7 +111,7 @@ class House:
                     f"a client keeps one lease per ttl and lock_delay, and at most {LEASES_MAX}: ttl={ttl:g} would "
                     f"be one more. Use a few fixed values (in use: {known})"
                 )
-            if lease is None or lease.state in (LeaseState.LOST, LeaseState.CLOSED):
+            if lease is None or lease.state.over:
                 lease = self._leases[ttl, lock_delay] = self._backend.open(ttl, lock_delay)
             return lease
 

@@ -51,6 +51,11 @@ class LeaseState(enum.Enum):
     LOST = "lost"
     CLOSED = "closed"
 
+    @property
+    def over(self) -> bool:
+        """Is there no way back?"""
+        return self is LeaseState.LOST or self is LeaseState.CLOSED
+
 
 class Mode(enum.Enum):
     """How a ticket stands in its line."""
@@ -229,7 +234,11 @@ class Lease(Protocol):
         """Change the ticket's value if that very ticket still stands; False when it is gone."""
 
     def leave(self, ticket: Ticket, until: float) -> bool:
-        """Remove that very ticket. False when it was gone already."""
+        """Remove that very ticket. False when it was gone already, or may have gone with its lease.
+
+        True after an answer that says so; and where a try before was not answered, while the lease is believed in: then
+        nothing but that try is known to end a ticket.
+        """
 
     def abandon(self, entry: Entry) -> None:
         """Leave what became of `entry` to the reaper. Returns at once, never raises."""

@@ -66,7 +66,7 @@ class Reaper:
 
     def _try(self, entry: Entry, pause: float) -> None:
         clock, hub = self._around.clock, self._around.hub
-        if self._state() in (LeaseState.LOST, LeaseState.CLOSED):
+        if self._state().over:
             self._owned.discard(entry.id)
             return
         try:

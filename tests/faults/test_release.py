@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,8 +12,14 @@ from kazoo.protocol.serialization import Delete
 
 import holdfast
 from holdfast.backends.zookeeper.connection import Connection
-from holdfast.testing.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, start
-from tests.faults.ways import ALL, over
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.entrusting import Entrusted, Entrusting
+from holdfast.lease import Entry, LeaseState, Reach
+from holdfast.testing.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, start
+from tests.conformance.worlds import eventually
+from tests.faults.test_faults import leases, proxied
+from tests.faults.ways import ALL, ETCD, EtcdKind, leaves, over
+from tests.servers import etcdctl
 
 
 @ALL
@@ -77,3 +84,84 @@ def test_zookeeper_close_sends_removals_before_it_asks(
         client.lock("a").acquire()
         del sent[:]
     assert sent[:2] == ["delete", "sync"]
+
+
+@ETCD
+def test_release_that_is_answered_only_after_its_lease_has_ended_does_not_claim_the_removal(
+    singles: dict[str, Cluster], kind: EtcdKind
+) -> None:
+    """The first try was lost, the store ended the lease, the next try found nothing: that was not our doing."""
+    cluster = singles[kind]
+    with (
+        FaultProxy(cluster.endpoints[0], kind) as proxy,
+        holdfast.connect(proxied(cluster, proxy), ttl=2, timeout=30) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        hold = client.lock("a").acquire()
+        lost = proxy.lose_request(leaves)
+        proxy.lose_request(leaves, times=10_000)
+        released = pool.submit(hold.release)
+        assert lost.wait(10.0)
+        assert etcdctl(cluster, "lease", "revoke", hold.lease_id).returncode == 0
+        assert eventually(lambda: hold._lease.state is LeaseState.LOST)
+        proxy.forget()
+        assert released.result(30.0) is False
+
+
+@ETCD
+def test_release_of_a_hold_in_others_hands_that_is_answered_late_does_not_claim_the_removal(
+    singles: dict[str, Cluster], kind: EtcdKind
+) -> None:
+    """The same, where nobody here renews its lease: it ran out while the release was tried."""
+    cluster = singles[kind]
+    with (
+        FaultProxy(cluster.endpoints[0], kind) as proxy,
+        holdfast.connect(proxied(cluster, proxy)) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        entrusting = client._house.entrusting()
+        assert entrusting is not None
+        hold = _entrusted(entrusting, Entry("a", "me", reach=Reach.AHEAD))
+        proven = entrusting.renew(hold, SYSTEM_CLOCK.now() + 10.0)
+        assert proven is not None
+        lost = proxy.lose_request(leaves)
+        proxy.lose_request(leaves, times=10_000)
+        released = pool.submit(entrusting.release, hold, SYSTEM_CLOCK.now() + 60.0)
+        assert lost.wait(10.0)
+        assert eventually(lambda: f"{int(hold.lease_id, 16):016x}" not in leases(cluster), 30.0)
+        proxy.forget()
+        assert released.result(60.0) is False
+        assert SYSTEM_CLOCK.now() > proven.deadline
+
+
+@ETCD
+def test_ticket_on_a_lease_of_its_own_that_ends_while_it_leaves_is_not_said_to_have_been_removed(
+    singles: dict[str, Cluster], kind: EtcdKind
+) -> None:
+    """As for the client's shared lease."""
+    cluster = singles[kind]
+    with (
+        FaultProxy(cluster.endpoints[0], kind) as proxy,
+        holdfast.connect(proxied(cluster, proxy)) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        entrusting, entry = client._house.entrusting(), Entry("a", "me", reach=Reach.AHEAD)
+        assert entrusting is not None
+        lease = entrusting.open(2.0, None)
+        ticket = lease.enter(entry, SYSTEM_CLOCK.now() + 10.0).find(entry.id)
+        assert ticket is not None
+        lost = proxy.lose_request(leaves)
+        proxy.lose_request(leaves, times=10_000)
+        left = pool.submit(lease.leave, ticket, SYSTEM_CLOCK.now() + 60.0)
+        assert lost.wait(10.0)
+        assert etcdctl(cluster, "lease", "revoke", lease.id).returncode == 0
+        assert eventually(lambda: lease.state is LeaseState.LOST, 30.0)
+        proxy.forget()
+        assert left.result(60.0) is False
+
+
+def _entrusted(entrusting: Entrusting, entry: Entry) -> Entrusted:
+    lease = entrusting.open(2.0, None)
+    ticket = lease.enter(entry, SYSTEM_CLOCK.now() + 10.0).find(entry.id)
+    assert ticket is not None
+    return lease.entrust(ticket)

@@ -481,3 +481,15 @@ def test_client_of_another_world_has_no_faults_here(world: World) -> None:
     """A mistake in the test, and no fault planned nowhere."""
     with World() as other, pytest.raises(KeyError):
         world.faults(other.client())
+
+
+def test_release_that_is_answered_only_after_its_lease_has_ended_does_not_claim_the_removal(world: World) -> None:
+    """A try that was not answered is no removal where the store may have ended the lease meanwhile."""
+    client = world.client(ttl=3, timeout=30)
+    hold = client.lock("x").acquire()
+    world.faults(client).cut()
+    released = world.start(hold.release)
+    world.advance(6)
+    assert world.owners("x") == []
+    world.faults(client).heal()
+    assert released.result() is False

@@ -23,7 +23,7 @@ from holdfast.aiodriver import arun
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
 from holdfast.house import House
-from holdfast.lease import Entry, Lease, LeaseState, Line, Ticket
+from holdfast.lease import Entry, Lease, Line, Ticket
 from holdfast.limits import RETRY_PAUSE_MAX
 from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX, LEFT_KNOWN_SECONDS
 from holdfast.sidecar.gate import Gate
@@ -32,7 +32,6 @@ from holdfast.sidecar.tenants import Tenant
 from holdfast.turn import Amend, Enter, Leave, Look, Operate, Renew, Step, Steps
 
 Outcome = TypeVar("Outcome")
-_ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _GONE: Final = "this lease is over: closed, not renewed in time, or ended by the store. Stop the protected work"
 _log = logging.getLogger("holdfast.sidecar")
 
@@ -264,7 +263,7 @@ class Lending:
         """Has its time come? Renewals move it without touching the timer."""
         if lent.ending is not None:
             return  # forgotten when it has ended
-        if lent.lease.state in _ENDED:
+        if lent.lease.state.over:
             self._forget(tenant, lease_id, lent)
         elif not lent.over and self._house.clock.now() < lent.ends_at:
             self._look_later(tenant, lease_id, lent)
@@ -303,7 +302,7 @@ class Lending:
                 return
             except HoldfastError as error:
                 _log.warning("a lease that is over could not be ended at the store yet: %s", error)
-            if stands_until is None and lent.lease.state in _ENDED:
+            if stands_until is None and lent.lease.state.over:
                 stands_until = self._house.clock.now() + lent.lease.ttl + lent.lock_delay
             await asyncio.sleep(RETRY_PAUSE_MAX)
 

@@ -41,7 +41,7 @@ from holdfast.backends.etcd.lease import EtcdLease
 from holdfast.backends.etcd.wire import Transport, Wire
 from holdfast.belief import provable
 from holdfast.helpers import Helpers
-from holdfast.lease import LeaseState, Surroundings
+from holdfast.lease import Surroundings
 from holdfast.options import Options
 
 _HEART_SECONDS = 5.0
@@ -66,8 +66,7 @@ class EtcdBackend:
         lease = EtcdLease(
             self._wire, self._namespace, ttl, lock_delay, self._around, self._heart, self._beat_seconds_max
         )
-        ended = (LeaseState.LOST, LeaseState.CLOSED)
-        self._leases = [known for known in self._leases if known.state not in ended] + [lease]
+        self._leases = [known for known in self._leases if not known.state.over] + [lease]
         return lease
 
     def statistics(self) -> dict[str, object]:

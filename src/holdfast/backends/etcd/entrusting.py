@@ -88,7 +88,8 @@ class EtcdEntrusting:
             self._give_back(hold, proof)
         elif answer.succeeded:
             self._end_lease(hold)
-        return answer.succeeded or answer.tries > 1  # gone after a lost answer: that try was ours
+        # gone after a lost answer: that try was ours, or the end of the lease
+        return answer.succeeded or (answer.tries > 1 and self._clock.now() < proof.deadline)
 
     def _release_with_lease(self, hold: Entrusted, until: float) -> bool:
         if self._standing(hold, until) is None:

@@ -26,7 +26,7 @@ from holdfast.backends.etcd.words import (
     Range,
     Txn,
 )
-from holdfast.beats import ENDED, Beats, end_quietly
+from holdfast.beats import Beats, end_quietly
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import (
     ClientClosed,
@@ -104,7 +104,7 @@ class EtcdLease:
     def enter(self, entry: Entry, until: float) -> Line:
         if not self._belief.proven:
             self._grant(until)
-        if self.state in ENDED:
+        if self.state.over:
             raise self._over()
         key = self._places.take(entry, self._number)
         at = codec.wall_time()
@@ -163,8 +163,8 @@ class EtcdLease:
             self._places.doubt(ticket.id)
         if answer.succeeded or answer.tries > 1:
             self._places.free(ticket.id)
-            return True  # gone after a lost answer: that try was ours
-        return False
+        # gone after a lost answer: that try was ours, or the end of the lease
+        return answer.succeeded or (answer.tries > 1 and not self.state.over)
 
     def abandon(self, entry: Entry) -> None:
         self._places.give_up(entry.id)
@@ -185,7 +185,7 @@ class EtcdLease:
     def renew(self, until: float) -> float:
         if not self._belief.proven:
             self._grant(until)
-        if self.state in ENDED:
+        if self.state.over:
             raise self._over()
         if not self._keep_alive(until):
             raise self._gone()
@@ -213,7 +213,7 @@ class EtcdLease:
                 raise StoreUnavailable("another thread's request for a lease was not answered in time")
             if self._belief.proven:
                 return
-            if self.state in ENDED:
+            if self.state.over:
                 raise self._over()
             number = self._number or secrets.randbits(62) + 1
             self._number, self._id = number, f"{number:x}"
@@ -252,7 +252,7 @@ class EtcdLease:
         return True
 
     def _changed(self, state: LeaseState, reason: str) -> None:
-        if state in ENDED:
+        if state.over:
             self._beats.stop()
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)

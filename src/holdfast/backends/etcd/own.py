@@ -50,7 +50,6 @@ from holdfast.lease import (
 )
 from holdfast.signals import Signal
 
-_ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 FRESH: Final = 0.95
 """Share of a proof that is left, for a hold to be told without another one."""
 _LEASES_TRIED_MAX: Final = 24
@@ -111,7 +110,7 @@ class EtcdOwnLease:
 
     def enter(self, entry: Entry, until: float) -> Line:
         for _ in range(_LEASES_TRIED_MAX):
-            if self.state in _ENDED:
+            if self.state.over:
                 raise self._over()
             spare = None
             try:
@@ -125,7 +124,7 @@ class EtcdOwnLease:
             if line is not None:
                 self._be_proven(until)
                 self._parts.rounds.add(self)
-                if self.state in _ENDED:  # closed just now
+                if self.state.over:  # closed just now
                     self._parts.rounds.remove(self)
                 return line
         raise LeaseLost(f"{_LEASES_TRIED_MAX} leases, one after the other, were of no use for {entry.resource!r}")
@@ -252,7 +251,7 @@ class EtcdOwnLease:
         return self._lines.touch(ticket, until)
 
     def renew(self, until: float) -> float:
-        if self.state in _ENDED:
+        if self.state.over:
             raise self._over()
         self._keep_alive(until)
         return self.remaining()
@@ -286,14 +285,14 @@ class EtcdOwnLease:
         self._belief.prove(sent, provable(ttl))
 
     def _changed(self, state: LeaseState, reason: str) -> None:
-        if state in _ENDED:
+        if state.over:
             self._parts.rounds.remove(self)
 
     # The ways out.
 
     def entrust(self, ticket: Ticket) -> Entrusted:
         deadline = self._belief.deadline
-        if self.state in _ENDED or ticket.token is None or deadline is None or not self._pass_on():
+        if self.state.over or ticket.token is None or deadline is None or not self._pass_on():
             raise self._over()
         mark = None if self._once is None or self._taken else self._mark_version
         hold = Entrusted(ticket.resource, ticket.id, ticket.token, self.id, self._worn, mark)
@@ -314,11 +313,12 @@ class EtcdOwnLease:
             self._worn = True
         if not answer.succeeded and (answer.tries == 1 or self._once is not None):
             return False  # gone, or taken over by another client
+        gone = answer.succeeded or not self.state.over  # after a lost answer: by that try, or with the lease
         if self._pass_on():
             proven_until = self._belief.deadline or 0.0
             self._belief.end(LeaseState.CLOSED, "its ticket has left the line")  # no round renews it from here on
             self._give_back(proven_until)
-        return True
+        return gone
 
     def abandon(self, entry: Entry) -> None:
         if not self._pass_on():

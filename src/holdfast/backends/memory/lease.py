@@ -116,7 +116,8 @@ class MemoryLease:
             nonlocal tries
             tries += 1
             left = self._ask_once("leave", lambda: self._store.leave(line, ticket.id, ticket.token))
-            return left or tries > 1  # gone after a try that was not answered: that try was ours
+            # gone after a try that was not answered: that try was ours, or the end of the lease
+            return left or (tries > 1 and not self.state.over)
 
         return persist(attempt, until, self._clock)
 

@@ -12,7 +12,7 @@ from holdfast import remote
 from holdfast.backends.service.calls import LeaseIsOver
 from holdfast.backends.service.operating import ServiceOperating
 from holdfast.backends.service.replicas import Replicas
-from holdfast.beats import ENDED, Beats, end_quietly
+from holdfast.beats import Beats, end_quietly
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreUnavailable
 from holdfast.lease import (
@@ -116,7 +116,8 @@ class ServiceLease:
         def attempt() -> bool:
             nonlocal tries
             tries += 1
-            return self._leave_once(ticket, until) or tries > 1  # gone after an unanswered try: that try was ours
+            # gone after a try that was not answered: that try was ours, or the end of the lease
+            return self._leave_once(ticket, until) or (tries > 1 and not self.state.over)
 
         return persist(attempt, until, self._clock)
 
@@ -185,7 +186,7 @@ class ServiceLease:
         """Once. The nonce is ours, so that a second try after a lost answer finds the first one's lease."""
         if not self._belief.proven:
             self._open(until)
-        if self.state in ENDED:
+        if self.state.over:
             raise self._over()
 
     def _open(self, until: float) -> None:
@@ -193,7 +194,7 @@ class ServiceLease:
         try:
             if not take(self._guard.acquire, until - self._clock.now(), taken):
                 raise StoreUnavailable("another thread's request for a lease was not answered in time")
-            if self._belief.proven or self.state in ENDED:
+            if self._belief.proven or self.state.over:
                 return
             sent, endpoint, told = self._ask_for_lease(until)
             lender = self._replicas.at(endpoint)
@@ -236,7 +237,7 @@ class ServiceLease:
         return min(_BEAT_SECONDS_MAX, provable(self.ttl) / 3)
 
     def _changed(self, state: LeaseState, reason: str) -> None:
-        if state in ENDED and self._beats is not None:
+        if state.over and self._beats is not None:
             self._beats.stop()
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from holdfast.backends.zookeeper.lease import ZooKeeperLease
 from holdfast.backends.zookeeper.proof import History
-from holdfast.lease import LeaseState, Surroundings
+from holdfast.lease import Surroundings
 from holdfast.options import Options
 
 __all__ = ["ZooKeeperBackend"]
@@ -34,8 +34,7 @@ class ZooKeeperBackend:
 
     def open(self, ttl: float, lock_delay: float) -> ZooKeeperLease:
         lease = ZooKeeperLease(self._options, ttl, lock_delay, self._around, self._history)
-        ended = (LeaseState.LOST, LeaseState.CLOSED)
-        self._leases = [known for known in self._leases if known.state not in ended] + [lease]
+        self._leases = [known for known in self._leases if not known.state.over] + [lease]
         return lease
 
     def statistics(self) -> dict[str, object]:

@@ -44,7 +44,6 @@ from holdfast.retry import persist
 from holdfast.signals import Signal
 
 Outcome = TypeVar("Outcome")
-_ENDED: Final = (LeaseState.LOST, LeaseState.CLOSED)
 _TICK_USUAL: Final = 2.0
 _BEAT_LEAST: Final = 0.05
 _MILLISECOND: Final = 0.001
@@ -220,7 +219,7 @@ class ZooKeeperLease:
         sent = self._clock.now()
         self._persist(lambda: self._connection.ask(until, self._connection.sync("/")), until)
         self._prove(sent)
-        if self.state in _ENDED:
+        if self.state.over:
             raise self._ended_error()
         return self.remaining()
 
@@ -230,7 +229,7 @@ class ZooKeeperLease:
     def close(self, until: float) -> None:
         if self._lock_delay and self.state is LeaseState.LOST:  # by the clock, though nobody may have told it yet
             self._connection.forsake()
-        alive = self.state not in _ENDED and self._belief.proven
+        alive = not self.state.over and self._belief.proven
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         try:
             if alive:
@@ -254,11 +253,11 @@ class ZooKeeperLease:
 
     def _connect(self, until: float) -> None:
         if self._belief.proven:
-            if self.state in _ENDED:
+            if self.state.over:
                 raise self._ended_error()
             return
         with self._guard:
-            if self.state in _ENDED:
+            if self.state.over:
                 raise self._ended_error()
             if self._started_at is None:
                 self._start()
@@ -269,7 +268,7 @@ class ZooKeeperLease:
         except HoldfastError:
             self._belief.end(LeaseState.LOST, "the store refused the session")
             raise
-        if self.state in _ENDED:
+        if self.state.over:
             raise self._ended_error()
 
     def _start(self) -> None:
@@ -328,7 +327,7 @@ class ZooKeeperLease:
 
     def _beat(self) -> None:
         """One heartbeat, unless one is on its way. On the clock's thread: blocks nowhere."""
-        if self.state in _ENDED:
+        if self.state.over:
             return
         now = self._clock.now()
         with self._guard:
@@ -350,7 +349,7 @@ class ZooKeeperLease:
                 self._beat_sent = None
         if answer.successful():
             self._prove(sent)
-        elif self.state not in _ENDED:
+        elif not self.state.over:
             reason = str(answer.exception) or type(answer.exception).__name__
             self._around.hub.emit("renewal_failed", lease_id=self.id, ttl=self.ttl, reason=reason)
 
@@ -364,7 +363,7 @@ class ZooKeeperLease:
         self._belief.prove(when, provable(self.ttl), lag=self._tick + self._interval, anew=anew)
 
     def _changed(self, state: LeaseState, reason: str) -> None:
-        if state in _ENDED:
+        if state.over:
             self._sweeper.stop()
             if self._timer is not None:
                 self._timer.cancel()
@@ -390,7 +389,7 @@ class ZooKeeperLease:
         return persist(lambda: self._unless_ended(attempt), until, self._clock)
 
     def _unless_ended(self, attempt: Callable[[], Outcome]) -> Outcome:
-        if self.state in _ENDED:
+        if self.state.over:
             raise self._ended_error()
         try:
             return attempt()
