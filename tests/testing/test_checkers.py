@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.testing import History, Kind, Verdict, check_history
 from holdfast.testing.checkers import s1, s2, s3, s6, s7
 from holdfast.testing.fenced import s5
 from holdfast.testing.grounded import s4, s8, s9, s11
+from holdfast.testing.linearizability import s10
 from holdfast.testing.verdicts import VIOLATIONS_MAX, Outcome
 from tests.testing.stories import READ, Story, seat
 
@@ -278,6 +280,28 @@ def fine() -> Iterator[tuple[str, Checker, Story]]:
     yield "an orphan while the store was away", s9, broken
     revoked = Story().had("a", 1, 1, 2).lease_ended("a", 3, cause="admin").looked("a", 1, 4, True)
     yield "a lease an administrator ended", s11, revoked.had("b", 2, 5, 6).lease_ended("b", 9)
+    moment = (
+        Story().had("a", 1, 1, 2, deadline=4.03).released("a", 1, 4, 4, Kind.FAIL).stands("a", 1, 1.5, 9, cause="lease")
+    )
+    yield "a release in the moment in which its proof ends, by its holder's clock before", s8, moment
+    for name, check in (("S1", s1), ("S2", s2), ("S6", s6), ("S7", s7), ("S10", s10)):
+        for taken, told in (("ticket", _ticket_taken), ("lease", _lease_taken)):
+            yield f"{name}: believed in after others took its {taken}", check, told(_two_believers(check is s6), 2.9)
+
+
+def _two_believers(seated: bool = False) -> Story:
+    """a has it from 2 on, and believes until 5; b has it from 3 on."""
+    facts: dict[str, Any] = {"operation": "campaign"} if not seated else seat(2)
+    story = Story().had("a", 1, 1, 2, **facts).looked("a", 1, 2.5, True).had("b", 2, 2.6, 3, **facts)
+    return story.looked("a", 1, 4, True).looked("b", 2, 4.5, True).looked("a", 1, 5, False).released("b", 2, 6, 7)
+
+
+def _ticket_taken(story: Story, at: float) -> Story:
+    return story.add(at, "a", Kind.TRUTH, "removed", hold="t1", token=1, cause="admin")
+
+
+def _lease_taken(story: Story, at: float) -> Story:
+    return story.lease_ended("a", at, "early")
 
 
 @pytest.mark.parametrize(("check", "story"), [pytest.param(c, s, id=k) for k, c, s in fine()])
@@ -285,6 +309,16 @@ def test_near_miss_passes(check: Checker, story: Story) -> None:
     """What only looks wrong is not reported."""
     verdict = check(story.history)
     assert verdict.outcome is Outcome.PASSED, verdict.violations
+
+
+@pytest.mark.parametrize("check", [s1, s2, s6, s7, s10])
+def test_who_was_deposed_by_others_is_judged_until_then_and_counted(check: Checker) -> None:
+    """S1, S2, S6, S7, S10: it had excluded others until that moment; and whose word it was is told."""
+    seated = check is s6
+    assert check(_two_believers(seated).history).failed
+    assert check(_ticket_taken(_two_believers(seated), 4.2).history).failed, "the other one had it before that"
+    assert check(_lease_taken(_two_believers(seated), 4.2).history).failed
+    assert s2(_ticket_taken(_two_believers(seated), 2.9).history).counts["deposed by others"] == 1
 
 
 def test_overlap_that_began_in_a_pause_is_counted_apart() -> None:

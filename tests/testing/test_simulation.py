@@ -28,6 +28,8 @@ from tests.testing.seeded_bugs import BUGS, FOUND_BY_DEMANDING_PROGRESS, LAWS
 SEEDS = 1500
 """In each mode."""
 FOUND_WITHIN = 2000
+_ONCE_NOT_EXPLAINED = (209, 387, 673, 737, 2027, 2034, 3121)
+"""Seeds whose recorded runs the checkers of real histories once failed, for reasons of their own."""
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -182,7 +184,7 @@ def test_seed_that_does_not_fail_does_not_shrink() -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_run_passes_before_the_checkers(mode: Mode) -> None:
     """The checkers for real histories judge a run by what was recorded, and find nothing either."""
-    for seed in range(8):
+    for seed in (*range(200), *_ONCE_NOT_EXPLAINED):
         result, history = recorded_run(plan(seed, mode))
         report = check_history(history)
         assert result.violation == ""

@@ -13,6 +13,9 @@
     S9  no ticket that nobody holds had its turn for longer than its lease may last; a closed client left nothing.
     S11 a lease that the store had ended was not believed in (administrators excepted: nothing is promised there).
 
+Who was deposed by others (an administrator, a store that broke its word) may believe on until the news comes: S1, S2,
+S6, S7 and S10 ask nothing of such a belief from that moment on, and count it apart.
+
 S10, linearizability, is in linearizability.py. Near-linear all of them: sorted once, then swept.
 """
 
@@ -28,17 +31,18 @@ from typing import Final
 from holdfast.lease import Mode
 from holdfast.testing.event import Event, Kind
 from holdfast.testing.history import History
-from holdfast.testing.spans import Belief, Moment, Pauses, beliefs, beliefs_by_resource
+from holdfast.testing.spans import Belief, Moment, Pauses, Promised, beliefs, beliefs_by_resource
 from holdfast.testing.verdicts import Verdict, Violation, judged
 
 
 def s1(history: History) -> Verdict:
     """No belief after a successor. Zero tolerance."""
-    lines = beliefs_by_resource(history)
+    promised = Promised(history)
     looks = len(history.of(Kind.CHECK)) + sum(event.operation == "renew" for event in history.of(Kind.OK))
-    found = itertools.chain.from_iterable(map(_believed_too_long, lines.values()))
+    found = itertools.chain.from_iterable(map(_believed_too_long, promised.by_resource.values()))
     unknown = _without_holds(history) or ("" if looks else "nobody looked at a hold: there is no check in it")
-    return judged("S1", found, {"holds": len(beliefs(history)), "looks": looks}, unknown=unknown)
+    counts = {"holds": len(beliefs(history)), "looks": looks, **promised.counts}
+    return judged("S1", found, counts, unknown=unknown)
 
 
 def _believed_too_long(line: Sequence[Belief]) -> Iterator[Violation]:
@@ -73,11 +77,12 @@ def _younger(one: Belief, other: Belief) -> Belief:
 
 def s2(history: History) -> Verdict:
     """No overlapping holds."""
-    overlaps = list(itertools.chain.from_iterable(map(_overlaps, beliefs_by_resource(history).values())))
+    promised = Promised(history)
+    overlaps = list(itertools.chain.from_iterable(map(_overlaps, promised.by_resource.values())))
     pauses = Pauses(history)
     excused = [(old, new) for old, new in overlaps if pauses.cover(old.ok.client, new.start)]
     found = (_overlap(old, new) for old, new in overlaps if not pauses.cover(old.ok.client, new.start))
-    counts = {"holds": len(beliefs(history)), "pause overlaps": len(excused)}
+    counts = {"holds": len(beliefs(history)), "pause overlaps": len(excused), **promised.counts}
     return judged("S2", found, counts, unknown=_without_holds(history))
 
 
@@ -160,9 +165,10 @@ def _tokens_made_up(history: History) -> Iterator[Violation]:
 
 def s6(history: History) -> Verdict:
     """A semaphore's weights stay within its limit."""
+    promised = Promised(history)
     seats = {
         resource: seats
-        for resource, line in beliefs_by_resource(history).items()
+        for resource, line in promised.by_resource.items()
         if (seats := [belief for belief in line if belief.ok.mode is Mode.SEAT])
     }
     pauses = Pauses(history)
@@ -170,6 +176,7 @@ def s6(history: History) -> Verdict:
     counts = {
         "holds": sum(map(len, seats.values())),
         "pause overlaps": sum(violation is None for violation in over),
+        **promised.counts,
     }
     unknown = "" if seats else "nobody held a seat"
     return judged("S6", (violation for violation in over if violation is not None), counts, unknown=unknown)
@@ -219,9 +226,9 @@ def s7(history: History) -> Verdict:
 
 
 def _two_leaders(history: History, elections: Iterable[str]) -> Iterator[Iterable[Violation]]:
-    pauses = Pauses(history)
+    pauses, promised = Pauses(history), Promised(history)
     for election in elections:
-        line = beliefs_by_resource(history)[election]
+        line = promised.by_resource[election]
         yield _believed_too_long(line)
         yield _tokens_back(line)
         yield _tokens_twice(line)

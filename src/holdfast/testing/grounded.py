@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from holdfast.belief import provable
 from holdfast.testing.calm import Calm, faulty
 from holdfast.testing.event import ACQUIRES, Event, Kind
 from holdfast.testing.history import Call, History
@@ -108,8 +109,14 @@ def _wrongly_told(
 
 
 def _believed_until(call: Call, belief: Belief | None) -> bool:
-    """Was it believed in until this release? One that was lost before says "gone" and asks nobody."""
-    return belief is not None and belief.ended_by is call.invoke
+    """Was it believed in until this release? One that was lost before says "gone" and asks nobody.
+
+    By its holder's clock: in the moment in which the proof ends, that may have been before.
+    """
+    if belief is None or belief.ended_by is not call.invoke:
+        return False
+    ttl = belief.ok.ttl or 0.0
+    return belief.proven is None or call.invoke.at < belief.proven - (ttl - provable(ttl))
 
 
 def _hit_by_others(

@@ -21,7 +21,7 @@ from typing import Final
 from holdfast.lease import Mode
 from holdfast.testing.event import Event, Kind
 from holdfast.testing.history import Call, History
-from holdfast.testing.spans import NEVER, Belief, Moment, beliefs_by_resource, by_resource
+from holdfast.testing.spans import NEVER, Belief, Moment, Promised, by_resource
 from holdfast.testing.verdicts import Verdict, Violation, judged
 
 BUDGET: Final = 200_000
@@ -30,7 +30,7 @@ BUDGET: Final = 200_000
 
 def s10(history: History, budget: int = BUDGET) -> Verdict:
     """Linearizability, line by line."""
-    lines = beliefs_by_resource(history)
+    lines = Promised(history).by_resource
     releases = by_resource(_releases(history), lambda call: call.invoke.resource)
     searches = {
         resource: _Search(history, line, releases.get(resource, []), budget) for resource, line in lines.items()

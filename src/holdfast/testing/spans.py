@@ -10,6 +10,7 @@ Moments are pairs (seconds, place in the history): two events of one moment are 
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,8 @@ class Belief:
     end: Moment
     ended_by: Event | None
     """What told of the end; None where a proof ran out, or the record did."""
+    proven: float | None
+    """The end of the last proof on record; None where one of them does not tell."""
     evidence: tuple[tuple[Moment, Event], ...]
     """When it was said to be held: since when each of those looks was under way."""
 
@@ -115,7 +118,7 @@ class _Signs:
         proven = _proven_until(ok, (proof for moment, proof in proofs if moment < end))
         if proven is not None and (proven, -1) < end:
             end, ended_by = max((proven, -1), start), None
-        return Belief(ok, invoke, self._history.place(invoke), start, end, ended_by, tuple(proofs))
+        return Belief(ok, invoke, self._history.place(invoke), start, end, ended_by, proven, tuple(proofs))
 
     def _ends_after(self, whose: tuple[str, str], start: Moment) -> Iterator[tuple[Moment, Event | None]]:
         yield from self._ends.get(whose, ())
@@ -126,6 +129,38 @@ class _Signs:
 
 def _moment(sign: tuple[Moment, Event | None]) -> Moment:
     return sign[0]
+
+
+class Promised:
+    """The beliefs, as far as anything was promised of them.
+
+    Nothing is from the moment on in which others took the ticket or its lease away: an administrator, or a store that
+    ended a lease before the time that it had promised. Until the news of that comes they are believed in, by design.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._tickets: dict[str, Moment] = {}  # by id: when others removed it
+        self._leases: dict[str, Moment] = {}
+        for event in history.of(Kind.TRUTH):
+            if event.cause in ("admin", "early"):
+                taken, name = (
+                    (self._leases, event.lease) if event.operation == "lease_ended" else (self._tickets, event.hold)
+                )
+                taken[name] = min(history.began(event), taken.get(name, NEVER))
+        known = beliefs(history)
+        promised = [self._cut(belief) for belief in known]
+        self.by_resource = by_resource(promised, lambda belief: belief.ok.resource)
+        deposed = sum(one is not other for one, other in zip(known, promised, strict=True))
+        self.counts = {"deposed by others": deposed} if deposed else {}
+
+    def _cut(self, belief: Belief) -> Belief:
+        ok = belief.ok
+        taken = min(self._tickets.get(ok.hold, NEVER), self._leases.get(ok.lease, NEVER) if ok.lease else NEVER)
+        if taken == NEVER:
+            return belief
+        evidence = tuple((moment, look) for moment, look in belief.evidence if moment < taken)
+        end = max(belief.start, min(belief.end, taken))
+        return dataclasses.replace(belief, end=end, evidence=evidence)
 
 
 def _proven_until(ok: Event, proofs: Iterable[Event]) -> float | None:

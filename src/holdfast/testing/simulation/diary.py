@@ -24,13 +24,18 @@ class Diary:
         """Write down what a client does from here on."""
         return recorded(face, self._records, name=name)
 
-    def created(self, ticket: Ticket) -> None:
-        self._truth("created", ticket, revision=ticket.token)
+    def created(self, ticket: Ticket, ttl: float) -> None:
+        """`ttl` is for how long the store keeps its lease, a lock delay included."""
+        self._truth("created", ticket, revision=ticket.token, ttl=ttl)
 
     def removed(self, ticket: Ticket, revision: int, cause: str) -> None:
         self._truth("removed", ticket, revision=revision, cause=cause)
 
-    def _truth(self, operation: str, ticket: Ticket, *, revision: int | None, cause: str = "") -> None:
+    def late(self, client: str, begins: bool) -> None:
+        """From then on, or no longer, a request is on its way that its sender has given up: it may still renew."""
+        self.tell(Kind.FAULT if begins else Kind.HEALED, client, operation="late")
+
+    def _truth(self, operation: str, ticket: Ticket, **facts: Any) -> None:  # Any: further fields of Event
         self.tell(
             Kind.TRUTH,
             ticket.owner or "",
@@ -42,8 +47,7 @@ class Diary:
             weight=ticket.weight,
             limit=ticket.limit,
             lease=ticket.lease_id,
-            revision=revision,
-            cause=cause,
+            **facts,
         )
 
     def tell(self, kind: Kind, client: str, **facts: Any) -> None:  # Any: fields of Event

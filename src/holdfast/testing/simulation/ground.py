@@ -104,7 +104,7 @@ class Ground:
             self._tickets[ticket_id] = ticket = standing[ticket_id]
             self._trace("store", f"{ticket.resource}: {ticket.owner} enters, token {ticket.token}")
             if self.diary is not None:
-                self.diary.created(ticket)
+                self.diary.created(ticket, self._store._leases[ticket.lease_id].ttl)
         else:
             self._removed(self._tickets.pop(ticket_id))
         self._turns_in(standing.values())

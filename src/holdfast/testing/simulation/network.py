@@ -71,7 +71,10 @@ class Network:
         self._planned: list[tuple[str, str]] = []
         self._moments: list[tuple[str, Callable[[], None]]] = []
         self._entering: list[Exchange] = []
+        self._late = 0  # requests that are on their way for longer than anything should be
         self.late_until = 0.0
+        self.note_lateness: Callable[[bool], None] = _to_nobody
+        """Called when the first of them is sent (True), and when the last has arrived (False)."""
 
     def plan(self, fate: str, operation: str) -> None:
         """What is to become of the next request of this operation; "" for any."""
@@ -120,9 +123,17 @@ class Network:
         if fate == LATE:
             arrives += self._choices.uniform(*LATE_BY)
             self.late_until = max(self.late_until, arrives)
+            self._count_late(1)
         self._scheduler.at(arrives, lambda: self._arrive(exchange, fate, answer))
 
+    def _count_late(self, change: int) -> None:
+        before, self._late = self._late, self._late + change
+        if not before or not self._late:
+            self.note_lateness(change > 0)
+
     def _arrive(self, exchange: Exchange, fate: str, answer: Callable[[], None]) -> None:
+        if fate == LATE:
+            self._count_late(-1)
         if exchange.carried_out:
             return
         if self.cut_off and fate != LATE:
@@ -170,6 +181,10 @@ class Network:
 
     def _reaction(self) -> float:
         return 0.0005 * self._choices.random()
+
+
+def _to_nobody(_: bool) -> None:
+    """Nothing is written down."""
 
 
 class Turnstile:

@@ -101,6 +101,7 @@ class World:
         self._nemesis.diary = self.ground.diary = diary
         for site in self.sites.values():
             site.face = diary.follow(site.face, site.name)
+            site.network.note_lateness = partial(diary.late, site.name)
 
     def _begin(self, site: Site, program: Program, name: str, *, observes: bool) -> None:
         site.begin(name, program.run, site.reaction())

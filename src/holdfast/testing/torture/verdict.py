@@ -30,8 +30,6 @@ HAND_OVERS_LEAST: Final = 3
 _TAKE_OVER: Final = {"etcd": 4.5, "zookeeper": 4.0}
 _ON_OCCASION: Final = frozenset({"S11", "L1", "L4", "L5"})
 """Left out where nothing of their kind happened: no death, no lease that ended under a holder, no outage."""
-_OF_BELIEF: Final = {"S1": 1, "S2": 1, "S6": None, "S7": 1}
-"""The properties that a belief in what others ended breaks; how many of a violation's events tell whose."""
 _OF_TIME: Final = frozenset({"L1", "L2", "L3", "L4", "L5"})
 """The properties that bound a time. On a machine too slow for a calm run's grants they say nothing of the library."""
 _ASKED: Final = tuple(name for name in PROPERTIES if name != "S10")
@@ -110,8 +108,7 @@ def judge(
     if not any(_spares(nemesis) for nemesis in struck):
         history = History(map(_unexcused, history), torn=history.torn)
     report = check_history(history, _ASKED, bounds=bounds)
-    deposed = deposed_by_others(history)
-    judged = [_spared(_excused(_grounded(v, truth), deposed), trial, struck, version) for v in report.verdicts]
+    judged = [_spared(_grounded(verdict, truth), trial, struck, version) for verdict in report.verdicts]
     slow = tuple(too_slow(history, phases))
     judged = [_timeless(verdict) for verdict in judged] if slow else judged
     asked = tuple(verdict for verdict in judged if not _nothing_happened(verdict))
@@ -128,31 +125,9 @@ def _grounded(verdict: Verdict, truth: Truth) -> Verdict:
     return dataclasses.replace(verdict, outcome=Outcome.UNKNOWN, reason=f"the truth has gaps: {truth.missing}")
 
 
-def deposed_by_others(history: History) -> frozenset[str]:
-    """Holds whose ticket or lease an administrator removed, or whose lease the store ended before the time that it had
-    promised: until the news comes they are believed in, by design."""
-    by_others = [event for event in history.of(Kind.TRUTH) if event.cause in ("admin", "early")]
-    leases = {event.lease for event in by_others if event.operation == "lease_ended"}
-    held = {event.hold for event in history if event.acquired and event.lease in leases}
-    return frozenset({event.hold for event in by_others if event.hold} | held)
-
-
 def _unexcused(event: Event) -> Event:
     """Servers that were not made to stall have no reason to break a promise: it is the client that is looked at."""
     return dataclasses.replace(event, cause="") if event.cause == "early" else event
-
-
-def _excused(verdict: Verdict, deposed: frozenset[str]) -> Verdict:
-    """Without the violations of those whom others deposed. Only where every violation was kept to be looked at."""
-    if verdict.name not in _OF_BELIEF or len(verdict.violations) != verdict.counts.get("violations", 0):
-        return verdict
-    believers = slice(_OF_BELIEF[verdict.name])
-    rest = tuple(v for v in verdict.violations if not any(event.hold in deposed for event in v.events[believers]))
-    if len(rest) == len(verdict.violations):
-        return verdict
-    counts = {**verdict.counts, "deposed by others": len(verdict.violations) - len(rest), "violations": len(rest)}
-    outcome = Outcome.FAILED if rest else Outcome.PASSED
-    return dataclasses.replace(verdict, outcome=outcome, violations=rest, counts=counts)
 
 
 def _struck(trial: Trial, faults: Iterable[str]) -> Iterator[Nemesis | type[Nemesis]]:
