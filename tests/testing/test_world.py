@@ -493,3 +493,13 @@ def test_release_that_is_answered_only_after_its_lease_has_ended_does_not_claim_
     assert world.owners("x") == []
     world.faults(client).heal()
     assert released.result() is False
+
+
+def test_lease_that_is_not_believed_in_any_more_is_ended_at_the_store(world: World) -> None:
+    """As on a real store: a renewal that is carried out late can't keep its tickets for another time to live."""
+    client = world.client(ttl=10)
+    hold = client.lock("x").acquire()
+    world.faults(client).lose_request("renew", 10_000)
+    world.advance(9.95)
+    assert hold.state is HoldState.LOST
+    assert world.owners("x") == []

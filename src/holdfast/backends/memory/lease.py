@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from holdfast.backends.memory.operating import MemoryOperating
 from holdfast.backends.memory.server import MemoryFaults, MemoryStore
+from holdfast.beats import end_quietly
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.errors import ClientClosed, LeaseLost, StoreUnavailable
 from holdfast.lease import (
@@ -155,7 +156,7 @@ class MemoryLease:
         with self._guard:  # a grant under way ends first
             granted = bool(self.id)
         if granted and not (lost and self._lock_delay):
-            self._ask("close", until, lambda: self._store.expire(self.id))
+            self._ask("close", until, self._end)
             self._around.hub.emit("lease_closed", lease_id=self.id, ttl=self.ttl)
 
     def _line(self, resource: str) -> str:
@@ -189,6 +190,11 @@ class MemoryLease:
     def _changed(self, state: LeaseState, reason: str) -> None:
         if state is LeaseState.LOST:
             self._around.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
+            if not self._lock_delay:  # with one, whoever comes next has to wait until the store ends it
+                end_quietly(lambda _: self._ask_once("close", self._end), self.ttl, self._around)
+
+    def _end(self) -> None:
+        self._store.expire(self.id)
 
     def _refuse_ended(self) -> None:
         if self.state is LeaseState.CLOSED:
@@ -201,7 +207,7 @@ class MemoryLease:
 
     def _beat(self) -> None:
         """One renewal; no retry within: the next beat is the retry. Runs on the clock's thread, and blocks nowhere."""
-        if self.state in (LeaseState.LOST, LeaseState.CLOSED):
+        if self.state.over:
             return
         sent = self._clock.now()
         try:
