@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -19,6 +20,16 @@ def url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str:
     """A namespace where nobody was before. A test that needs two stores only is marked `stores`."""
     options = {"tick": 0.2} if request.param == "zookeeper" else {}
     return all_ways(singles)[request.param].url(f"cli-{uuid.uuid4().hex}", **options)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hang_ups_are_heard() -> Iterator[None]:
+    """Also where the suite itself was started with nohup: programs would inherit that they ignore SIGHUP."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
