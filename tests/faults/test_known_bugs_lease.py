@@ -19,7 +19,7 @@ from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable
 from holdfast.backends.etcd.wire import Wire
 from tests.conformance.worlds import eventually
 from tests.faults.test_faults import leases, proxied, sessions, url
-from tests.faults.ways import ALL, BOTH, ETCD, KEEP_ALIVE, EtcdKind
+from tests.faults.ways import ALL, BOTH, ETCD, KEEP_ALIVE, EtcdKind, wait_until_renewed
 from tests.servers import Cluster, FaultProxy, etcdctl
 
 
@@ -230,3 +230,21 @@ def _end_lease(cluster: Cluster, client: holdfast.Client, hold: holdfast.Hold) -
     thief.start()
     thief.stop()
     thief.close()
+
+
+def test_zookeeper_server_that_takes_a_connection_and_never_answers_does_not_cost_the_session(
+    singles: dict[str, Cluster],
+) -> None:
+    """As one does that is just starting, now and then, on a busy machine: the next connection is tried in time."""
+    cluster = singles["zookeeper"]
+    with (
+        FaultProxy(cluster.endpoints[0], "zookeeper") as proxy,
+        holdfast.connect(proxied(cluster, proxy), ttl=12) as client,
+    ):
+        hold = client.lock("a").acquire()
+        swallowed = proxy.swallow_request(lambda opcode, frame: opcode == 0)
+        proxy.reset()
+        assert swallowed.wait(10.0)
+        wait_until_renewed(hold, 2)
+        assert hold.state is HoldState.HELD
+        assert hold.release() is True

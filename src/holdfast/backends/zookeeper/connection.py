@@ -29,7 +29,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Connect, Create2, Watch
+from kazoo.protocol.serialization import Create2, Watch
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
@@ -79,6 +79,7 @@ class Connection:
         self.acl = _acl(options)
         self._handler = Handler(options, ttl / (len(options.endpoints) + 2), self._connect_failed)
         self._client = Client(
+            self._admitted,
             hosts=",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in options.endpoints),
             timeout=ttl,
             handler=self._handler,
@@ -88,7 +89,6 @@ class Connection:
             logger=log,
         )
         self._client.add_listener(self._state_changed)
-        self._listen_for_negotiation()
 
     # Opening and closing.
 
@@ -298,18 +298,11 @@ class Connection:
             "does it have a quorum?"
         )
 
-    def _listen_for_negotiation(self) -> None:
-        """kazoo keeps the negotiated time-out to itself: read it off the connect answer."""
-        invoke = self._client._connection._invoke
-
-        def listening(timeout: float, request: Any, xid: int | None = None) -> Any:
-            outcome = invoke(timeout, request, xid)
-            if isinstance(request, Connect) and outcome[0].time_out > 0:
-                self.negotiated = outcome[0].time_out / 1000.0
-                self.session_id = outcome[0].session_id
-            return outcome
-
-        self._client._connection._invoke = listening
+    def _admitted(self, answer: Any) -> None:  # Any: kazoo has no types
+        """By the server: what it has negotiated. No time-out is said of a session that has expired."""
+        if answer.time_out > 0:
+            self.negotiated = answer.time_out / 1000.0
+            self.session_id = answer.session_id
 
 
 class News:

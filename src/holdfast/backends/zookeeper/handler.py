@@ -17,10 +17,11 @@ from kazoo.exceptions import (
     ConnectionLoss,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import _STOP, SequentialThreadingHandler
+from kazoo.handlers.threading import _STOP, KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import (
     Auth,
+    Connect,
     Create2,
     Transaction,
     int_struct,
@@ -33,6 +34,7 @@ from holdfast.options import Options
 from holdfast.tls import tls_context
 
 log = logging.getLogger("holdfast.kazoo")
+_ADMISSION_SECONDS_FIRST: Final = 1.0
 
 
 class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
@@ -51,17 +53,28 @@ class Multi(Transaction):  # type: ignore[misc]  # kazoo has no types
 
 
 class Link(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's connection, but that its requests are numbered on from one connection to the next, and a missing answer
-    costs only the connection.
+    """kazoo's connection, but that its requests are numbered on from one connection to the next, a missing answer costs
+    only the connection, and a server that does not let us in does not cost the session.
 
     kazoo begins at 1 each time. ZooKeeper pairs what its leader decided with who asked by session and number alone: a
     request of the connection before, carried out late, is taken for one of the same number on this one, which is then
     answered with what it did not ask, or never.
 
     It may also leave out an answer where its leader stood still. kazoo's thread ends there, and the session with it.
+
+    A server that is just starting may take a connection and never answer on it. kazoo waits for the whole time to live,
+    divided by the number of servers. Here the first wait is short, and each after one in vain is twice as long, so that
+    a server that is slow may finish.
+
+    `admitted` is called with the server's answer, which kazoo keeps to itself: session and negotiated time-out.
     """
 
     _number = 0
+    _admission_seconds = _ADMISSION_SECONDS_FIRST
+
+    def __init__(self, client: Client, admitted: Callable[[Any], None]) -> None:
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger)
+        self._admitted = admitted
 
     @property
     def _xid(self) -> int:
@@ -70,6 +83,18 @@ class Link(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
     @_xid.setter
     def _xid(self, number: int | None) -> None:
         self._number = number or self._number
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(min(timeout, self._admission_seconds), request, xid)
+        except KazooTimeoutError:
+            self._admission_seconds *= 2
+            raise
+        self._admission_seconds = _ADMISSION_SECONDS_FIRST
+        self._admitted(answer[0])
+        return answer
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         awaited = self.client._pending
@@ -85,9 +110,9 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     while it wakes its thread, a KeyboardInterrupt as well, for the end of the connection.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, admitted: Callable[[Any], None], **options: Any) -> None:
         super().__init__(**options)
-        self._connection = Link(self, self._conn_retry.copy(), logger=self.logger)
+        self._connection = Link(self, admitted)
 
     def _call(self, request: Any, answer: Any) -> bool | None:
         if self._state in _OVER:
