@@ -283,8 +283,8 @@ class Holding:
     def _giving_up(self) -> Steps[bool]:
         """Belief ends first, then the ticket goes. True when this call removed it."""
         refuse_child(self._born, f"the hold of {self.resource!r}")
-        with self._guard:
-            self._given_up = self._given_up or self._ended is None  # its news may come first, from another thread
+        if self._ended is None:
+            self._given_up = True  # also where news of a close come first from here on, from another thread
         state = self.state
         if state in _FINAL:
             self._finish(state, self.reason, Ending.CLOSED if self._lease.state is LeaseState.CLOSED else None)

@@ -782,6 +782,13 @@ def test_body_that_is_left_within_the_close_does_not_wait_for_it(world: World) -
     assert len(block._entered) == 0
 
 
+def test_nested_bodies_whose_client_is_closed_are_told_once(world: World) -> None:
+    """By the inner edge; for the outer body that is an error like any other."""
+    client = world.client()
+    with pytest.raises(ClientClosed, match="had 'b'"), client.lock("a"), client.lock("b"):
+        Background(client.close).result()
+
+
 def test_signal_handler_that_closes_the_client_under_the_main_threads_body_counts_as_the_body(world: World) -> None:
     """It runs on the body's thread, where nothing tells it from the body."""
     client = world.client()
@@ -1296,6 +1303,24 @@ def test_async_body_cancelled_while_its_edge_waits_for_the_close_stays_cancelled
         await closing
 
     arun(world, main)
+
+
+def test_async_nested_bodies_whose_client_is_closed_are_told_and_left_uncancelled(world: World) -> None:
+    """Each of them cancels; what comes out is ClientClosed, and nothing is left to be thrown."""
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(ClientClosed):
+            async with client.lock("a"), client.lock("b"), client.lock("c"):
+                closing = asyncio.create_task(client.close())
+                await asyncio.sleep(FOREVER)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await closing
+        await asyncio.sleep(0)
+
+    for _ in range(20):
+        arun(world, main)
 
 
 def test_task_group_in_a_body_one_of_whose_tasks_closes_the_client_is_cancelled_as_a_whole(world: World) -> None:

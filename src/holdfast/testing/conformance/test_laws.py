@@ -444,7 +444,8 @@ def test_law15_body_raced_by_a_close_is_told_or_had_its_hold_to_the_end(world: W
                 had.append(hold.state)
         except (ClientClosed, LeaseLost) as error:
             assert isinstance(error, ClientClosed) or not had
-            assert world.tickets("a") == []
+            if had:  # a call that only waited is told at once, while the close goes on
+                assert world.tickets("a") == []
         else:
             assert had != [HoldState.RELEASED]
         closing.result(10.0)
