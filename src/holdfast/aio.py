@@ -3,8 +3,9 @@
     async with holdfast.aio.connect("etcd://…") as client:
         async with client.lock("billing-close") as hold: ...
 
-The body of `async with` is cancelled when the hold is lost, and LeaseLost is raised at its edge. A
-cancellation from outside stays one. Waiting costs no thread: requests run on a few shared ones.
+The body of `async with` is cancelled when the hold is lost, and LeaseLost is raised at its edge; or ClientClosed, when
+another task closes the client under it. A cancellation from outside stays one. Waiting costs no thread: requests run
+on a few shared ones.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -104,9 +106,14 @@ class Client:
         return self._house.statistics()
 
     async def close(self) -> None:
-        """Give up every hold at once, end waiting calls with ClientClosed. Idempotent, bounded."""
+        """Give up every hold at once, end waiting calls with ClientClosed. Idempotent, bounded.
+
+        An `async with` body that runs meanwhile in another task is cancelled, and ClientClosed raised at its edge; one
+        that called this itself gave its hold up, and goes on.
+        """
         closed: Future[None] = Future()
-        threading.Thread(target=lambda: _resolve(closed, self._house.close), name="holdfast-close", daemon=True).start()
+        close = partial(self._house.close, by=asyncio.current_task())
+        threading.Thread(target=lambda: _resolve(closed, close), name="holdfast-close", daemon=True).start()
         await asyncio.shield(asyncio.wrap_future(closed))
 
     async def __aenter__(self) -> Client:
@@ -140,7 +147,11 @@ class Loss:
 
 
 class Hold(Holding):
-    """What you got. An async context manager that releases, and whose body is cancelled on loss."""
+    """What you got. An async context manager that releases, and whose body is cancelled on loss.
+
+    Likewise when another task or thread closes the client: then ClientClosed is raised at its edge. A body that
+    released before that, or closed the client itself, goes on.
+    """
 
     _body: _Body | None = None
 
@@ -177,8 +188,8 @@ class Hold(Holding):
         return await _drive(self._house, self._giving_up())
 
     async def __aenter__(self) -> Hold:
-        self._require()
-        self._body = _Body(self.lost, self._at_end)
+        self._require_for(asyncio.current_task())
+        self._body = _Body(self)
         context.enter(self)
         return self
 
@@ -188,6 +199,7 @@ class Hold(Holding):
         context.leave(self)
         body, self._body = self._body, None
         lost = self.lost.is_set()
+        taken = self._taken_from(asyncio.current_task() if body is None else body.task)
         ours = body is not None and body.leave(kind)
         try:
             await self.release()
@@ -198,34 +210,40 @@ class Hold(Holding):
                 raise
         if lost and (error is None or ours):
             raise self._lost_error() from error
+        if taken and (error is None or ours):
+            raise await _drive(self._house, self._closed_under_body()) from error
 
 
 class _Body:
-    """The body of one `async with`: cancelled once when the hold is lost, told apart from other cancellations."""
+    """The body of one `async with`: cancelled once when the hold is lost, or the client closed under it by another
+    task; told apart from other cancellations."""
 
-    def __init__(self, lost: Loss, over: Signal) -> None:
+    def __init__(self, hold: Hold) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a hold's `async with` needs a running task")
-        self._task = task
+        self.task = task
         self._cancelling_before = task.cancelling()
-        self._lost = lost
+        self._hold = hold
         self._over = False
         self._cancelled = False
         loop = asyncio.get_running_loop()
-        over.add_callback(lambda: _soon(loop, self._cancel))
+        hold._at_end.add_callback(lambda: _soon(loop, self._cancel))
 
     def _cancel(self) -> None:
-        if not self._over and self._lost.is_set():
-            self._cancelled = True
-            self._task.cancel("the hold was lost")
+        if self._over:
+            return
+        if self._hold.lost.is_set():
+            self._cancelled = self.task.cancel("the hold was lost")
+        elif self._hold._taken_from(self.task):
+            self._cancelled = self.task.cancel("the client was closed")
 
     def leave(self, kind: type[BaseException] | None) -> bool:
         """The body is over. True when what ended it was our cancellation and nobody else's."""
         self._over = True
         if not self._cancelled:
             return False
-        return self._task.uncancel() <= self._cancelling_before and kind is asyncio.CancelledError
+        return self.task.uncancel() <= self._cancelling_before and kind is asyncio.CancelledError
 
 
 class Store:
@@ -504,8 +522,8 @@ class Election:
     async def run(self, lead: Callable[[Hold], Awaitable[Result]]) -> Result:
         """Campaign and call `lead(hold)`; lead again after every loss; its result when it returns in office.
 
-        `lead` is cancelled when the hold is lost. A store that is away is waited for; what `lead` raises
-        ends the run, except LeaseLost. Raises ClientClosed, StoreError (refusals).
+        `lead` is cancelled when the hold is lost or the client closed. A store that is away is waited for; what
+        `lead` raises ends the run, except LeaseLost. Raises ClientClosed (also in office), StoreError (refusals).
         """
         while True:
             try:

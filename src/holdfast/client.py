@@ -92,7 +92,11 @@ class Client:
         return self._house.statistics()
 
     def close(self) -> None:
-        """Give up every hold at once, end waiting calls with ClientClosed. Idempotent, bounded."""
+        """Give up every hold at once, end waiting calls with ClientClosed. Idempotent, bounded.
+
+        A `with` body that runs meanwhile in another thread is told at its edge, by ClientClosed; one that called this
+        itself gave its hold up. A signal handler's call counts as one of the main thread's body, where it runs.
+        """
         self._house.close()
 
     def __enter__(self) -> Client:
@@ -126,7 +130,8 @@ class Loss:
 
 
 class Hold(Holding):
-    """What you got. A context manager that releases; it raises LeaseLost at its end if it was lost meanwhile.
+    """What you got. A context manager that releases; it raises LeaseLost at its end if it was lost meanwhile, and
+    ClientClosed if another thread closed the client meanwhile, unless the body raised, or released before that.
 
     In threads nothing can be cancelled: look at `lost`, call `check()` before each step that matters, or
     register `on_change`. Pass `token` to what you protect.
@@ -160,7 +165,7 @@ class Hold(Holding):
         return run(self._giving_up(), self._house.clock)
 
     def __enter__(self) -> Hold:
-        self._require()
+        self._require_for(self._house.caller())
         context.enter(self)
         return self
 
@@ -168,7 +173,7 @@ class Hold(Holding):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         context.leave(self)
-        lost = self.lost.is_set()
+        lost, taken = self.lost.is_set(), self._taken_from(self._house.caller())
         try:
             self.release()
         except StoreError:
@@ -178,6 +183,8 @@ class Hold(Holding):
                 raise
         if lost and error is None:
             raise self._lost_error()
+        if taken and error is None:
+            raise run(self._closed_under_body(), self._house.clock)
 
 
 class Store:
@@ -456,7 +463,7 @@ class Election:
         """Campaign and call `lead(hold)`; lead again after every loss; its result when it returns in office.
 
         `lead` must look at the hold: nothing can stop a thread. A store that is away is waited for; what
-        `lead` raises ends the run, except LeaseLost. Raises ClientClosed, StoreError (refusals).
+        `lead` raises ends the run, except LeaseLost. Raises ClientClosed (also in office), StoreError (refusals).
         """
         while True:
             try:

@@ -15,7 +15,7 @@
     ├── NoSuchTicket                 no ticket of that token stands in the line: nobody was forced out
     ├── CompareFailed                a key was not at the version the commit asked for: nothing was written
     ├── GuardBusy (TimeoutError)     another holder's guarded write is in the way
-    ├── ClientClosed                 the client was closed, here or under a waiting call
+    ├── ClientClosed                 the client was closed, here or under a waiting call or a `with` body
     ├── ForkedClient                 the client belongs to the parent process
     └── StoreError                   the store's side
         ├── StoreUnavailable         no answer in time; the request may or may not have happened
@@ -135,7 +135,11 @@ class GuardBusy(HoldfastError, TimeoutError):
 
 
 class ClientClosed(HoldfastError):
-    """The client was closed. Its holds were given up; connect again for new ones."""
+    """The client was closed. Its holds were given up; connect again for new ones.
+
+    At the edge of a `with` body: it was closed by another thread or task while the body ran. What the body did before
+    that was protected; what it did after, if it went on, was not.
+    """
 
 
 class ForkedClient(HoldfastError):

@@ -14,7 +14,7 @@ import dataclasses
 import enum
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast import checks
 from holdfast.clock import Clock, Timer
@@ -29,7 +29,7 @@ from holdfast.limits import LEAVE_GRACE, OWN_WATCH_AFTER, RETRY_PAUSE_MAX
 from holdfast.operating import Operable
 from holdfast.reports import Ending
 from holdfast.signals import Signal
-from holdfast.turn import Abandon, Amend, Leave, Renew, Steps, Turn
+from holdfast.turn import Abandon, Amend, Await, Leave, Renew, Steps, Turn
 
 Held = TypeVar("Held", bound="Holding")
 Outcome = TypeVar("Outcome")
@@ -56,6 +56,14 @@ _ENDINGS = {HoldState.LOST: Ending.EXPIRED, HoldState.RELEASED: Ending.RELEASED}
 Witness = Callable[[Ending, str, float], None]
 
 
+class _End(NamedTuple):
+    """How a hold ended. One value, because other threads read it without asking: they see all of it or nothing."""
+
+    state: HoldState
+    reason: str
+    how: Ending
+
+
 class House(Protocol):
     """What a hold needs of the client it came from."""
 
@@ -70,9 +78,16 @@ class House(Protocol):
     @property
     def request_seconds(self) -> float: ...
     @property
+    def closed(self) -> Signal: ...
+    @property
+    def closed_by(self) -> object: ...
+    @property
     def namespace(self) -> str: ...
     @property
     def incarnation(self) -> int: ...
+    def caller(self) -> object:
+        """Who calls: a thread."""
+
     def line_name(self, resource: str) -> str:
         """The whole name of a line, as its fences have it."""
 
@@ -100,8 +115,8 @@ class Holding:
         self._born = generation()
         self._since = house.clock.now()
         self._guard = threading.RLock()  # guards the step from no end to an end; a signal handler may re-enter
-        self._ended: tuple[HoldState, str] | None = None
-        self._ending: Ending | None = None
+        self._ended: _End | None = None
+        self._given_up = False  # by a release of its own, before anything else had ended it
         self._witness: Witness | None = None
         self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
         self._told_end = False
@@ -167,14 +182,14 @@ class Holding:
         if self._born != generation():
             return HoldState.LOST
         if self._ended is not None:
-            return self._ended[0]
+            return self._ended.state
         return _OF_LEASE[self._lease.state]
 
     @property
     def reason(self) -> str:
         """Why it was lost; "" while it is not."""
         if self._ended is not None:
-            return self._ended[1]
+            return self._ended.reason
         return "nothing proved it within its time to live" if self.state is HoldState.LOST else ""
 
     def remaining(self) -> float:
@@ -198,6 +213,16 @@ class Holding:
             raise self._lost_error()
         if state is HoldState.RELEASED:
             raise LeaseLost(f"the hold of {self.resource!r} (token {self.token}) was released. Acquire again.")
+
+    def _require_for(self, body: object) -> None:
+        """The same before `body`, a thread or task, begins. Raises ClientClosed where the client was closed just now,
+        by somebody else."""
+        if self._taken_from(body):
+            raise ClientClosed(
+                f"the client was closed before the `with` body that was to have {self.resource!r} (token {self.token}) "
+                "began: nothing of it was run. Connect again."
+            )
+        self._require()
 
     def on_change(self, callback: Callable[[HoldState], None]) -> None:
         """Call `callback(state)` on every change from now on, in order, on a thread of its own; of an end that was told
@@ -242,6 +267,14 @@ class Holding:
             "Stop the protected work; somebody else may hold it now."
         )
 
+    def _taken_from(self, body: object) -> bool:
+        """Has the client been closed under `body`, a thread or task, by somebody else, and before it gave it up?"""
+        if self._born != generation():
+            return False
+        ended = self._ended
+        closed = self._lease.state is LeaseState.CLOSED if ended is None else ended.how is Ending.CLOSED
+        return closed and not self._given_up and self._house.closed_by not in (None, body)
+
     # What ends or changes it, as steps for a driver.
 
     def _request_until(self) -> float:
@@ -250,9 +283,11 @@ class Holding:
     def _giving_up(self) -> Steps[bool]:
         """Belief ends first, then the ticket goes. True when this call removed it."""
         refuse_child(self._born, f"the hold of {self.resource!r}")
+        if self._ended is None:
+            self._given_up = True  # also where news of a close come first from here on, from another thread
         state = self.state
         if state in _FINAL:
-            self._finish(state, self.reason)
+            self._finish(state, self.reason, Ending.CLOSED if self._lease.state is LeaseState.CLOSED else None)
             return False
         until = self._request_until()
         try:
@@ -271,6 +306,15 @@ class Holding:
         if not gone:
             self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
         return gone
+
+    def _closed_under_body(self) -> Steps[ClientClosed]:
+        """What to raise at the edge, once the store has heard of the end: who goes on then finds the line free."""
+        yield Await(self._house.closed, self._request_until())
+        return ClientClosed(
+            f"the client was closed under the `with` body that had {self.resource!r} (token {self.token}): the hold "
+            "was given up at that moment, and what the body did after it was not protected. Let bodies end before "
+            "their client is closed, or call hold.check() in them; connect again for a new hold."
+        )
 
     def _renewing(self) -> Steps[float]:
         self.check()
@@ -332,28 +376,27 @@ class Holding:
         with self._guard:
             if self._ended is not None:
                 return
-            self._ended, self._ending = (state, reason), how or _ENDINGS[state]
+            ended = self._ended = _End(state, reason, how or _ENDINGS[state])
         self._let_go()
         if state is HoldState.LOST and self._lease.state in (LeaseState.HELD, LeaseState.SUSPECT):
             self._lease.abandon(self._entry)  # removed by somebody: a late `enter` could still bring it back
         seconds = self._house.clock.now() - self._since
-        self._emit(state.value, reason=reason or None, seconds=seconds, ending=self._ending)
+        self._emit(state.value, reason=reason or None, seconds=seconds, ending=ended.how)
         self._at_end.set()
         self._tell(state, end=True)
         if explain is not None and (forced := explain()):
-            reason = forced
-            self._ended, self._ending = (state, reason), Ending.FORCED
-            self._emit("forced", reason=reason, seconds=seconds, ending=self._ending)
+            ended = self._ended = _End(state, forced, Ending.FORCED)
+            self._emit("forced", reason=forced, seconds=seconds, ending=ended.how)
         if self._witness is not None:
-            self._witness(self._ending, reason, seconds)
+            self._witness(ended.how, ended.reason, seconds)
 
     def _on_end(self, witness: Witness) -> None:
         """Call `witness` with how and why it ended, and after how long; perhaps twice. It must not block."""
         with self._guard:
             self._witness = witness
-            ended, ending = self._ended, self._ending
-        if ended is not None and ending is not None:
-            witness(ending, ended[1], self._house.clock.now() - self._since)
+            ended = self._ended
+        if ended is not None:
+            witness(ended.how, ended.reason, self._house.clock.now() - self._since)
 
     def _who_forced_it(self) -> str:
         """What an operator wrote down who removed the ticket; "" where none did, or the store does not say."""

@@ -49,11 +49,20 @@ class House:
     """What one client is made of. Thread-safe.
 
     `helpers` makes its background threads from a name and their number; a simulation passes queues of its own.
+    `caller` says who calls: a thread, or what a simulation has in its place.
     """
 
-    def __init__(self, options: Options, clock: Clock, *, helpers: Callable[[str, int], Crew] = Helpers) -> None:
+    def __init__(
+        self,
+        options: Options,
+        clock: Clock,
+        *,
+        helpers: Callable[[str, int], Crew] = Helpers,
+        caller: Callable[[], object] = threading.current_thread,
+    ) -> None:
         self.options = options
         self.clock = clock
+        self._caller = caller
         self.hub = Hub(clock.now)
         self.request_seconds = options.timeout
         self.workers = helpers("holdfast-worker", WORKERS_MAX)
@@ -66,7 +75,8 @@ class House:
         self._leases: dict[tuple[float, float], Lease] = {}  # by TTL and lock delay
         self._closing = Signal()
         self._closed = Signal()
-        self._closer: int | None = None
+        self._closer: object = None
+        self._closed_by: object = None
         self.desk = Desk(self.operating, clock, options.timeout, options.owner)
         self._journal: Journal | None = None
         if options.journal:
@@ -76,6 +86,19 @@ class House:
     def closing(self) -> Signal:
         """Set when the client is being closed."""
         return self._closing
+
+    @property
+    def closed(self) -> Signal:
+        """Set when it has been: what could be told to the store was."""
+        return self._closed
+
+    @property
+    def closed_by(self) -> object:
+        """The thread or task that was the first to close it; None before."""
+        return self._closed_by
+
+    def caller(self) -> object:
+        return self._caller()
 
     @property
     def namespace(self) -> str:
@@ -216,20 +239,26 @@ class House:
             **journal,
         }
 
-    def close(self) -> None:
-        """Give up every hold at once and every thread and socket after. Idempotent, bounded."""
+    def close(self, *, by: object = None) -> None:
+        """Give up every hold at once and every thread and socket after. Idempotent, bounded.
+
+        `by` is the task that asks for it; none: whoever calls.
+        """
         if self._born != generation():
             return  # the parent's: nothing here is ours to close
+        caller = self.caller()
         with self._guard:
             first = not self._closing.is_set()
+            if first:
+                self._closed_by = caller if by is None else by  # before any hold ends: their bodies ask
             self._closing.set()
             leases = list(self._leases.values())
-        if self._closer == threading.get_ident():
+        if self._closer is caller:
             return  # a signal handler, within the call that is closing already
         if not first:  # another thread is at it: when this call returns, the holds are given up all the same
             self._closed.wait(2 * self.request_seconds)
             return
-        self._closer = threading.get_ident()
+        self._closer = caller
         try:
             self._close(leases)
         finally:

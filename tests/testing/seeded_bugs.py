@@ -15,6 +15,7 @@ from holdfast import turn
 from holdfast.backends.memory.server import MemoryStore
 from holdfast.belief import Belief
 from holdfast.errors import StoreUnavailable
+from holdfast.hold import Holding
 from holdfast.keys import Keys
 from holdfast.lease import Entry, Lease, Line, Ticket
 from holdfast.reaper import Reaper
@@ -142,6 +143,13 @@ def loss_that_nobody_is_told() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def close_under_a_body_in_silence() -> Iterator[None]:
+    """Ours, once: the hold is given up with its client, and the body that had it ends as if nothing were."""
+    with patch.object(Holding, "_taken_from", lambda *_: False):
+        yield
+
+
 BUGS: Mapping[str, Bug] = {
     bug.__name__: bug
     for bug in (
@@ -154,6 +162,7 @@ BUGS: Mapping[str, Bug] = {
         doubt_forgotten,
         reaper_that_tries_once,
         loss_that_nobody_is_told,
+        close_under_a_body_in_silence,
     )
 }
 
@@ -167,6 +176,7 @@ LAWS: Mapping[str, frozenset[str]] = {
     "doubt_forgotten": frozenset({"S5"}),
     "reaper_that_tries_once": frozenset({"L1", "L2"}),
     "loss_that_nobody_is_told": frozenset({"L4"}),
+    "close_under_a_body_in_silence": frozenset({"L4"}),
 }
 """By which law each is found."""
 

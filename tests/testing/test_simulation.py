@@ -58,6 +58,7 @@ def test_every_operation_and_every_fault_is_met(totals: Totals) -> None:
     assert all(totals.faults[fault] > 5 for fault in faults), totals
     assert all(totals.faults[fate] > 50 for fate in ("lost request", "lost answer", "late request")), totals
     assert totals.outcomes["cancelled"] > 20
+    assert all(totals.outcomes[f"with {error}"] > 5 for error in ("LeaseLost", "ClientClosed")), totals
     assert set(totals.hand_overs) == {"L", "S", "R", "E"}
 
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import random
 import signal
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import HoldState, LeaseLost, aio
+from holdfast import ClientClosed, HoldState, LeaseLost, aio
 from holdfast.drivers import run
 from holdfast.house import House
 from holdfast.lease import Entry, Lease
@@ -573,6 +576,293 @@ def test_with_block_that_could_not_confirm_its_release_ends_quietly_and_the_reap
     assert world.tickets == 0
 
 
+# The client is closed by somebody else while the body runs.
+
+
+def lock(client: Any) -> Any:
+    return client.lock("a")
+
+
+TAKEN: dict[str, Callable[[Any], Any]] = {
+    "lock": lock,
+    "seat": lambda client: client.semaphore("a", limit=2),
+    "reader": lambda client: client.rwlock("a").read(),
+    "writer": lambda client: client.rwlock("a").write(),
+    "leader": lambda client: client.election("a").campaign(),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_body_whose_client_another_thread_closes_raises_client_closed_at_its_end(world: World, what: str) -> None:
+    """Law 15: the hold was taken from under the body, which may not have looked."""
+    client = world.client()
+    with pytest.raises(ClientClosed, match=r"closed under the `with` body that had 'a'"), TAKEN[what](client) as hold:
+        Background(client.close).result()
+        assert (hold.state, hold.lost.is_set(), hold.lost.wait()) == (RELEASED, False, False)
+    assert world.tickets == 0
+
+
+def test_body_of_an_acquired_hold_hears_of_the_close_at_its_end(world: World) -> None:
+    """`with lock.acquire() as hold`."""
+    client = world.client()
+    with pytest.raises(ClientClosed), client.lock("a").acquire():
+        Background(client.close).result()
+
+
+def test_body_that_comes_after_the_close_is_not_entered(world: World) -> None:
+    """Closed between the turn and the body: the same error as a moment before or after it."""
+    client = world.client()
+    hold = client.lock("a").acquire()
+    Background(client.close).result()
+    with pytest.raises(ClientClosed, match="nothing of it was run"), hold:
+        pytest.fail("the body was entered")
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_body_that_raises_keeps_its_own_error_though_its_client_was_closed(
+    world: World, error: type[BaseException]
+) -> None:
+    """The body's own outcome matters more."""
+    client = world.client()
+    with pytest.raises(error), client.lock("a"):
+        Background(client.close).result()
+        raise error
+
+
+def test_body_that_closes_its_own_client_ends_quietly(world: World) -> None:
+    """It gave the hold up itself, as by an early release; whoever closes again changes nothing of that."""
+    client = world.client()
+    with client.lock("a") as hold:
+        client.close()
+        Background(client.close).result()
+    assert hold.state is RELEASED
+
+
+def test_body_that_closes_its_client_after_another_thread_did_is_told(world: World) -> None:
+    """Who was first counts."""
+    client = world.client()
+    with pytest.raises(ClientClosed), client.lock("a"):
+        Background(client.close).result()
+        client.close()
+
+
+def test_body_that_released_before_the_close_ends_quietly(world: World) -> None:
+    """What was given up can't be taken."""
+    client = world.client()
+    with client.lock("a") as hold:
+        assert hold.release() is True
+        Background(client.close).result()
+
+
+def test_body_that_releases_after_the_close_is_told(world: World) -> None:
+    """What was taken can't be given up."""
+    client = world.client()
+    with pytest.raises(ClientClosed), client.lock("a") as hold:
+        Background(client.close).result()
+        assert hold.release() is False
+
+
+def test_hold_lost_before_the_close_is_lost_at_the_edge(world: World) -> None:
+    """The first end counts."""
+    client = world.client(ttl=TTL)
+    with pytest.raises(LeaseLost, match="can't be proven"), client.lock("a"):
+        lose(world, client)
+        world.faults(client).cut_off = False
+        Background(client.close).result()
+
+
+@pytest.mark.parametrize("news", ["first", "late"])
+def test_body_whose_release_is_under_way_when_the_client_is_closed_ends_quietly(world: World, news: str) -> None:
+    """A release has begun, and its lease ends by the close before it has said so."""
+    client = world.client()
+    with client.lock("a") as hold:
+        finish = hold._finish
+
+        def closed_before(*how: Any) -> None:
+            hold._finish = finish  # type: ignore[method-assign]  # once
+            if news == "late":
+                hold._unsubscribe()
+            Background(client.close).result()
+            finish(*how)
+
+        hold._finish = closed_before  # type: ignore[assignment,method-assign]  # the moment that is meant
+        assert hold.release() is False
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_close_whose_news_are_late_is_known_at_the_edge(world: World, released: bool) -> None:
+    """The lease says that it has ended before its listeners are told: then a release of the body's own still counts."""
+    client = world.client(journal=True)
+    told: list[str | None] = []
+    client.subscribe(lambda event: told.append(event.ending) if event.event == "released" else None)
+
+    def body() -> None:
+        with client.lock("a") as hold:
+            hold._unsubscribe()
+            Background(client.close).result()
+            if released:
+                assert hold.release() is False
+
+    if released:
+        body()
+    else:
+        with pytest.raises(ClientClosed):
+            body()
+    assert told == ["closed"]
+
+
+def test_body_whose_client_is_closed_hears_of_it_once_the_store_has(world: World) -> None:
+    """Whoever catches it finds the line free."""
+    client = world.client()
+    expire, asked, go_on = world.store.expire, threading.Event(), threading.Event()
+
+    def slow(lease_id: str) -> None:
+        asked.set()
+        reached(go_on)
+        expire(lease_id)
+
+    world.store.expire = slow  # type: ignore[method-assign]  # to look while the close is under way
+    inside = threading.Event()
+
+    def body() -> None:
+        with client.lock("a"):
+            inside.set()
+            reached(asked)
+
+    block = Background(body)
+    reached(inside)
+    closing = Background(client.close)
+    reached(asked)
+    assert not block.joined(0.05)
+    assert world.tickets == 1
+    go_on.set()
+    with pytest.raises(ClientClosed):
+        block.result()
+    assert world.tickets == 0
+    closing.result()
+
+
+def test_body_waits_for_a_close_that_does_not_end_for_one_request_at_most(world: World) -> None:
+    """A store that says nothing keeps nobody at the edge for ever."""
+    client = world.client(timeout=3.0)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def silent(lease_id: str) -> None:
+        asked.set()
+        reached(go_on)
+
+    world.store.expire = silent  # type: ignore[method-assign]  # the store takes the request and says nothing
+    inside = threading.Event()
+
+    def body() -> None:
+        with client.lock("a"):
+            inside.set()
+            reached(asked)
+
+    block = Background(body)
+    reached(inside)
+    closing = Background(client.close)
+    reached(asked)
+    while not block.joined(0.001):
+        world.clock.advance(1.0)
+    with pytest.raises(ClientClosed):
+        block.result()
+    assert not closing.ended
+    go_on.set()
+    closing.result()
+
+
+def test_body_that_is_left_within_the_close_does_not_wait_for_it(world: World) -> None:
+    """A subscriber that leaves the block, on the thread that closes: it would wait for itself."""
+    client = world.client()
+    block = client.lock("a")
+    block.__enter__()
+    client.subscribe(lambda event: block.__exit__(None, None, None) if event.event == "lease_closed" else None)
+    Background(client.close).result()
+    assert len(block._entered) == 0
+
+
+def test_nested_bodies_whose_client_is_closed_are_told_once(world: World) -> None:
+    """By the inner edge; for the outer body that is an error like any other."""
+    client = world.client()
+    with pytest.raises(ClientClosed, match="had 'b'"), client.lock("a"), client.lock("b"):
+        Background(client.close).result()
+
+
+def test_signal_handler_that_closes_the_client_under_the_main_threads_body_counts_as_the_body(world: World) -> None:
+    """It runs on the body's thread, where nothing tells it from the body."""
+    client = world.client()
+    before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+    try:
+        with client.lock("a") as hold:
+            signal.raise_signal(signal.SIGUSR1)
+            with pytest.raises(LeaseLost, match="was released"):
+                hold.check()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_election_run_raises_client_closed_when_the_client_is_closed_in_office(world: World) -> None:
+    """Whether `lead` looks at its hold, or goes on to its end."""
+    for looks in (True, False):
+        client = world.client()
+
+        def lead(hold: holdfast.Hold, client: holdfast.Client = client, looks: bool = looks) -> str:
+            Background(client.close).result()
+            if looks:
+                hold.check()
+            return "done"
+
+        with pytest.raises(ClientClosed):
+            client.election("e").run(lead)
+
+
+class _Entry:
+    """One `with` in a race against a close: what its body saw last, and how it ended."""
+
+    def __init__(self, world: World, lots: random.Random) -> None:
+        self.client = world.client()
+        self.taken = self.released = self.entered = False
+        self._world = world
+        self._release = lots.random() < 0.3
+        self._pauses = [lots.random() * 0.0006 for _ in range(3)]
+
+    def run(self) -> str:
+        try:
+            with self.client.lock("a") as hold:
+                self.entered = True
+                time.sleep(self._pauses[0])
+                if self._release:
+                    self.released = hold.release()
+                time.sleep(self._pauses[1])
+                self.taken = hold.state is RELEASED and not self._release
+        except ClientClosed:
+            return "closed, and the line free" if self._world.tickets == 0 else "closed, and a ticket left"
+        return "quiet"
+
+    def close(self) -> None:
+        time.sleep(2.5 * self._pauses[2])
+        self.client.close()
+
+
+def test_bodies_raced_by_a_close_end_in_client_closed_exactly_when_they_were_taken(world: World) -> None:
+    """Whatever the moment: beginning, middle, release, end."""
+    lots, seen = random.Random(4), Counter[str]()
+    for _ in range(400):
+        entry = _Entry(world, lots)
+        body, closing = Background(entry.run), Background(entry.close)
+        how = body.result()
+        closing.result()
+        assert how != "closed, and a ticket left"
+        if how == "quiet":
+            assert entry.entered
+            assert not entry.taken
+        assert not (entry.released and how != "quiet")
+        seen[f"{how}, entered" if entry.entered else how] += 1
+    assert seen["quiet, entered"] > 10, seen
+    assert seen["closed, and the line free, entered"] > 10, seen
+
+
 def test_hold_from_acquire_is_a_context_manager_itself(world: World) -> None:
     """`with lock.acquire(timeout=5) as hold`."""
     with world.client().lock("a").acquire(timeout=5) as hold:
@@ -828,6 +1118,282 @@ def test_async_body_that_raises_on_loss_keeps_its_own_error(world: World) -> Non
                     raise ZeroDivisionError from None
 
     arun(world, main)
+
+
+# asyncio: the body is cancelled when another task closes the client.
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_async_body_is_cancelled_when_another_task_closes_its_client(world: World, what: str) -> None:
+    """Law 15: as for a loss, and ClientClosed is raised at the edge."""
+
+    async def main(client: aio.Client) -> None:
+        ended: list[str] = []
+        with pytest.raises(ClientClosed, match=r"closed under the `with` body that had 'a'") as raised:
+            async with TAKEN[what](client) as hold:
+                closing = asyncio.create_task(client.close())
+                try:
+                    await asyncio.sleep(FOREVER)
+                except asyncio.CancelledError as error:
+                    ended.append(str(error))
+                    raise
+        assert ended == ["the client was closed"]
+        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+        assert (hold.state, hold.lost.is_set(), await hold.lost.wait()) == (RELEASED, False, False)
+        assert world.tickets == 0
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await closing
+
+    arun(world, main)
+
+
+def test_async_body_whose_client_another_thread_closes_is_cancelled(world: World) -> None:
+    """From outside of the loop."""
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(ClientClosed):
+            async with client.lock("a"):
+                closing = Background(client._house.close)
+                await asyncio.sleep(FOREVER)
+        closing.result()
+
+    arun(world, main)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_async_body_that_raises_keeps_its_own_error_though_its_client_was_closed(
+    world: World, error: type[BaseException]
+) -> None:
+    """What the body raises comes out."""
+
+    async def main(client: aio.Client) -> None:
+        async with client.lock("a"):
+            closing = asyncio.create_task(client.close())
+            try:
+                await asyncio.sleep(FOREVER)
+            except asyncio.CancelledError:
+                await closing
+                raise error from None
+
+    with pytest.raises(error):
+        arun(world, main)
+
+
+def test_async_body_that_swallows_its_cancellation_hears_of_the_close_at_the_edge(world: World) -> None:
+    """It is cancelled once."""
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(ClientClosed):
+            async with client.lock("a"):
+                closing = asyncio.create_task(client.close())
+                try:
+                    await asyncio.sleep(FOREVER)
+                except asyncio.CancelledError:
+                    await closing
+        await asyncio.sleep(0)  # nothing is left to be thrown
+
+    arun(world, main)
+
+
+def test_async_body_that_closes_its_own_client_goes_on_and_ends_quietly(world: World) -> None:
+    """It gave the hold up itself."""
+
+    async def main() -> list[int]:
+        steps: list[int] = []
+        async with world.aclient() as client, client.lock("a") as hold:
+            await client.close()
+            await asyncio.create_task(client.close())
+            for step in range(5):
+                await asyncio.sleep(0)
+                steps.append(step)
+            assert hold.state is RELEASED
+        return steps
+
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+
+
+def test_async_body_that_released_before_the_close_goes_on(world: World) -> None:
+    """What was given up can't be taken."""
+
+    async def main(client: aio.Client) -> str:
+        async with client.lock("a") as hold:
+            assert await hold.release() is True
+            await asyncio.create_task(client.close())
+            await asyncio.sleep(0)
+            return "went on"
+
+    assert arun(world, main) == "went on"
+
+
+def test_async_hold_lost_before_the_close_is_lost_at_the_edge(world: World) -> None:
+    """The first end counts."""
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(LeaseLost, match="can't be proven"):
+            async with client.lock("a"):
+                lose(world, client)
+                world.faults(client).cut_off = False
+                closing = asyncio.create_task(client.close())
+                await asyncio.sleep(FOREVER)
+        await closing
+
+    arun(world, main)
+
+
+@pytest.mark.parametrize("first", ["close", "outside"])
+def test_async_body_closed_and_cancelled_at_once_stays_cancelled(world: World, first: str) -> None:
+    """Who cancels from outside is obeyed, whichever came first."""
+
+    async def main(client: aio.Client) -> None:
+        inside = asyncio.Event()
+
+        async def body() -> None:
+            async with client.lock("a"):
+                inside.set()
+                await asyncio.sleep(FOREVER)
+
+        task = asyncio.create_task(body())
+        await inside.wait()
+        if first == "outside":
+            task.cancel()
+        Background(client._house.close).result()
+        if first == "close":
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    arun(world, main)
+
+
+def test_async_body_cancelled_while_its_edge_waits_for_the_close_stays_cancelled(world: World) -> None:
+    """The wait at the edge ends like any other."""
+
+    async def main(client: aio.Client) -> None:
+        expire, asked, go_on = world.store.expire, threading.Event(), threading.Event()
+
+        def slow(lease_id: str) -> None:
+            asked.set()
+            reached(go_on)
+            expire(lease_id)
+
+        world.store.expire = slow  # type: ignore[method-assign]  # to look while the close is under way
+        inside, stopped = asyncio.Event(), asyncio.Event()
+
+        async def body() -> None:
+            async with client.lock("a"):
+                inside.set()
+                try:
+                    await asyncio.sleep(FOREVER)
+                finally:
+                    stopped.set()
+
+        task = asyncio.create_task(body())
+        await inside.wait()
+        closing = asyncio.create_task(client.close())
+        await stopped.wait()
+        await asyncio.to_thread(reached, asked)
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        await closing
+
+    arun(world, main)
+
+
+def test_async_nested_bodies_whose_client_is_closed_are_told_and_left_uncancelled(world: World) -> None:
+    """Each of them cancels; what comes out is ClientClosed, and nothing is left to be thrown."""
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(ClientClosed):
+            async with client.lock("a"), client.lock("b"), client.lock("c"):
+                closing = asyncio.create_task(client.close())
+                await asyncio.sleep(FOREVER)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await closing
+        await asyncio.sleep(0)
+
+    for _ in range(20):
+        arun(world, main)
+
+
+def test_task_group_in_a_body_one_of_whose_tasks_closes_the_client_is_cancelled_as_a_whole(world: World) -> None:
+    """A task of the body's own is another task; the edge raises ClientClosed and no group."""
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(ClientClosed):
+            async with client.lock("a"), asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(FOREVER))
+                group.create_task(client.close())
+
+    arun(world, main)
+
+
+def test_async_election_run_raises_client_closed_when_the_client_is_closed_in_office(world: World) -> None:
+    """`lead` is cancelled, and `run` says why."""
+
+    async def main(client: aio.Client) -> None:
+        async def lead(_: aio.Hold) -> None:
+            tasks.append(asyncio.create_task(client.close()))
+            await asyncio.sleep(FOREVER)
+
+        tasks: list[asyncio.Task[None]] = []
+        with pytest.raises(ClientClosed):
+            await client.election("e").run(lead)
+        await tasks[0]
+
+    arun(world, main)
+
+
+def test_async_bodies_raced_by_a_close_end_in_client_closed_or_quietly_and_are_never_cancelled_later(
+    world: World,
+) -> None:
+    """Whatever the moment: the edge's own answer is all that comes of it."""
+
+    async def once(lots: random.Random) -> str:
+        client, pauses = world.aclient(), [lots.randrange(6) for _ in range(3)]
+        release, gone = lots.random() < 0.3, False
+
+        async def close() -> None:
+            for _ in range(2 * pauses[2]):
+                await asyncio.sleep(0.0001)
+            await client.close()
+
+        closing = asyncio.create_task(close())
+        try:
+            async with client.lock("a") as hold:
+                for _ in range(pauses[0]):
+                    await asyncio.sleep(0.0001)
+                if release:
+                    gone = await hold.release()
+                for _ in range(pauses[1]):
+                    await asyncio.sleep(0.0001)
+                taken = hold.state is RELEASED and not release
+            how = "quiet"
+            assert not taken
+        except ClientClosed:
+            how = "closed"
+            assert (gone, world.tickets) == (False, 0)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await closing
+        await asyncio.sleep(0)
+        return how
+
+    async def main() -> Counter[str]:
+        lots = random.Random(5)
+        return Counter([await once(lots) for _ in range(200)])
+
+    seen = asyncio.run(main())
+    assert seen["quiet"] > 10, seen
+    assert seen["closed"] > 10, seen
 
 
 def test_async_timeout_around_a_hold_stays_a_timeout(world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import HoldState, LeaseLost
+from holdfast import ClientClosed, HoldState, LeaseLost
 from holdfast.limits import OWN_WATCH_AFTER
 from holdfast.testing.conformance.worlds import World, inner, needs
 
@@ -42,6 +42,94 @@ def test_body_is_cancelled_on_loss_and_lease_lost_raised_at_its_edge(world_aio: 
             task = asyncio.current_task()
             assert task is not None
             assert task.cancelling() == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("recipe", ["lock", "semaphore", "rwlock", "election"])
+def test_body_is_cancelled_when_another_task_closes_its_client(world_aio: World, recipe: str) -> None:
+    """ClientClosed is raised at its edge, and by then the line is free."""
+
+    async def test() -> None:
+        client, cancelled = world_aio.client(ttl=30), False
+        places: dict[str, Callable[[], Any]] = {
+            "lock": lambda: client.lock("a"),
+            "semaphore": lambda: client.semaphore("a", limit=2),
+            "rwlock": lambda: client.rwlock("a").write(),
+            "election": lambda: client.election("a").campaign(),
+        }
+        with pytest.raises(ClientClosed):
+            async with places[recipe]() as hold:
+                closing = asyncio.create_task(client.close())
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    cancelled = True
+                    raise
+        assert cancelled
+        assert hold.state is HoldState.RELEASED
+        assert await asyncio.to_thread(world_aio.tickets, "a") == []
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await closing
+
+    run(test())
+
+
+def test_body_that_closes_its_own_client_ends_quietly(world_aio: World) -> None:
+    """It gave its hold up itself: neither cancelled nor told."""
+
+    async def test() -> None:
+        async with world_aio.client(ttl=30) as client, client.lock("a"):
+            await client.close()
+            await asyncio.sleep(0.05)
+
+    run(test())
+
+
+def test_outer_cancellation_while_the_client_is_closed_stays_one(world_aio: World) -> None:
+    """Both at once, in either order."""
+
+    async def test(closes_first: bool) -> None:
+        client, inside = world_aio.client(ttl=30), asyncio.Event()
+
+        async def body() -> None:
+            async with client.lock("a"):
+                inside.set()
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(body())
+        await inside.wait()
+        if not closes_first:
+            task.cancel()
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        if closes_first:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await closing
+        assert await asyncio.to_thread(world_aio.tickets, "a") == []
+
+    run(test(True))
+    run(test(False))
+
+
+def test_run_ends_in_client_closed_when_the_client_is_closed_in_office(world_aio: World) -> None:
+    """election.run cancels the leader's work and says why."""
+
+    async def test() -> None:
+        client = world_aio.client(ttl=30)
+        closing: list[asyncio.Task[None]] = []
+
+        async def lead(_: Any) -> None:
+            closing.append(asyncio.create_task(client.close()))
+            await asyncio.sleep(60)
+
+        with pytest.raises(ClientClosed):
+            await client.election("e").run(lead)
+        await closing[0]
 
     run(test())
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -390,6 +391,65 @@ def test_law16_closing_the_client_gives_up_at_once(world: World) -> None:
     with pytest.raises(ClientClosed):
         closing.lock("a").acquire()
     assert mine.release() is True
+
+
+TAKEN: dict[str, Callable[[Any], Any]] = {
+    "lock": lambda client: client.lock("a"),
+    "seat": lambda client: client.semaphore("a", limit=2),
+    "reader": lambda client: client.rwlock("a").read(),
+    "writer": lambda client: client.rwlock("a").write(),
+    "leader": lambda client: client.election("a").campaign(),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_law15_body_whose_client_another_thread_closes_raises_client_closed_at_its_edge(
+    world: World, what: str
+) -> None:
+    """The hold is taken from under the body; whoever hears of that finds the line free."""
+    client = world.client(ttl=30)
+    with ThreadPoolExecutor() as pool:
+        with pytest.raises(ClientClosed, match="closed under the `with` body"), TAKEN[what](client) as hold:
+            closing = pool.submit(client.close)
+            assert hold.lost.wait(10.0) is False
+            assert hold.state is HoldState.RELEASED
+        assert world.tickets("a") == []
+        closing.result(10.0)
+
+
+def test_law15_body_that_released_before_the_close_ends_quietly(world: World) -> None:
+    """What was given up can't be taken."""
+    client = world.client(ttl=30)
+    with ThreadPoolExecutor() as pool, client.lock("a") as hold:
+        assert hold.release() is True
+        pool.submit(client.close).result(10.0)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 0.5, 1, 2, 3, 5, 8])
+def test_law15_body_raced_by_a_close_is_told_or_had_its_hold_to_the_end(world: World, delay_ms: float) -> None:
+    """Closed at its beginning, within, or at its end: quiet only where the hold still stood."""
+    client = world.client(ttl=30)
+    client.lock("a").acquire().release()
+    had: list[HoldState] = []
+
+    def close() -> None:
+        time.sleep(delay_ms / 1000)
+        client.close()
+
+    with ThreadPoolExecutor() as pool:
+        closing = pool.submit(close)
+        try:
+            with client.lock("a") as hold:
+                time.sleep(0.002)
+                had.append(hold.state)
+        except (ClientClosed, LeaseLost) as error:
+            assert isinstance(error, ClientClosed) or not had
+            if had:  # a call that only waited is told at once, while the close goes on
+                assert world.tickets("a") == []
+        else:
+            assert had != [HoldState.RELEASED]
+        closing.result(10.0)
+    assert world.tickets("a") == []
 
 
 def test_rule_try_and_timeout_zero_do_not_wait(world: World) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.aiodriver import wait
 from holdfast.errors import AcquireTimeout, ClientClosed, HoldfastError, LeaseLost, StaleToken, StoreError
-from holdfast.hold import Holding
+from holdfast.hold import Holding, HoldState
 from holdfast.lease import Mode
 from holdfast.signals import Signal
 from holdfast.testing.simulation import plan as planned
@@ -133,12 +133,20 @@ class Program:
             ground.violate("L3", f"{told} took {took:.2f} s for a time-out of {bound:.2f} s")
 
     async def _within(self, hold: Any, section: Section) -> None:
-        """`with hold:`, whose body asyncio cancels on loss."""
+        """`with hold:`, whose body asyncio cancels on loss and on a close. L4: the edge tells of both."""
+        told, ended = f"{hold.resource}, token {hold.token}", HoldState.HELD
         try:
             async with _Scope(hold, self._site.plan.asyncio):
                 await self._inside(hold, section)
+                ended = hold.state
         except LeaseLost:
-            self._tell(f"left {hold.resource}, token {hold.token}: lost", "with LeaseLost")
+            self._tell(f"left {told}: lost", "with LeaseLost")
+            return
+        except ClientClosed:
+            self._tell(f"left {told}: its client was closed", "with ClientClosed")
+            raise
+        if ended in (HoldState.LOST, HoldState.RELEASED) and not self._site.dead:  # no body here gives its hold up
+            self._judges.ground.violate("L4", f"{told} was {ended.value} in its body, and the edge did not say so")
 
     async def _inside(self, hold: Any, section: Section) -> None:
         for action in section.inside:

@@ -7,7 +7,7 @@ of the holds themselves, `state` by the clock of their client, paused or not.
     S3           tokens grow: no grant below one that was out before it was asked for
     S4           who was told "acquired" had been next in the store's line, and so first come was first served
     S8           a ticket goes by its owner's will, its lease's end or an administrator's hand, and never while held
-    L4           a loss is told within a moment, to a process that runs
+    L4           a loss is told within a moment, to a process that runs; the edge of a body tells of it, and of a close
     S9, L2       once all is calm: whose turn has come is told, what nobody owns goes
 
 Known, and counted only (`setbacks`): an `amend` that is carried out after its sender gave up and tried again, or after

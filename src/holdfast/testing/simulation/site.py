@@ -65,6 +65,7 @@ class Site:
             options(store, plan.name, plan.ttl),
             self.clock,
             helpers=lambda name, most: Queue(name, most, scheduler, self, self, complain),
+            caller=lambda: scheduler.current,
         )
         self.face: Any = aio.Client(self.house) if plan.asyncio else client.Client(self.house)  # Any: either face
         self._adapt(self.house._backend)
