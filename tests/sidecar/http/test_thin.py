@@ -413,6 +413,27 @@ def test_amendment_that_was_overtaken_ends_no_hold(thin: holdfast.Client, name: 
         assert [t.value for t in lease.survey(name, soon()).tickets] == ["later"]
 
 
+def test_metrics_tell_what_the_service_has_lent_and_why_it_ended(store_url: str, tmp_path: Path, name: str) -> None:
+    """As Prometheus reads it: standing leases and tickets, and each ending."""
+
+    def told(user: User) -> dict[str, float]:
+        lines = [line for line in user.get("/metrics").text.splitlines() if line.startswith("holdfast_lent_")]
+        return {sample: float(value) for sample, value in (line.rsplit(" ", 1) for line in lines)}
+
+    with serving(store_url, tmp_path) as service, service.user() as user:
+        with holdfast.connect(service.url, ttl=20) as client, client.lock(name):
+            assert told(user)["holdfast_lent_leases"] == 1.0
+            assert told(user)["holdfast_lent_tickets"] == 1.0
+        assert told(user) == {
+            "holdfast_lent_leases": 0.0,
+            "holdfast_lent_tickets": 0.0,
+            'holdfast_lent_leases_ended_total{ending="closed"}': 1.0,
+            'holdfast_lent_leases_ended_total{ending="expired"}': 0.0,
+            'holdfast_lent_leases_ended_total{ending="lost"}': 0.0,
+            'holdfast_lent_leases_ended_total{ending="shutdown"}': 0.0,
+        }
+
+
 def test_two_hundred_waiters_of_one_client_cost_one_stream(open_service: Service, name: str) -> None:
     """No thread and no socket each; a release wakes the next."""
 
