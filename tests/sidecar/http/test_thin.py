@@ -319,6 +319,17 @@ def test_release_takes_an_answer_that_says_nothing_of_the_lease(
             assert lease.leave(hold._ticket, soon()) is True
 
 
+def test_client_knows_that_it_forwards_before_anybody_was_asked() -> None:
+    """By what its backend is: where the lines are, nobody can say yet. Other backends name their lines themselves."""
+    with holdfast.connect("http://127.0.0.1:1/jobs") as client:
+        assert isinstance(client._house._forwards, ServiceBackend)
+        with pytest.raises(holdfast.StoreUnavailable, match="was not asked yet"):
+            client._house.line_name("a")
+    with holdfast.connect("memory://forwards/ns") as client:
+        assert client._house._forwards is None
+        assert client._house.line_name("a") == "ns/a"
+
+
 def test_second_endpoint_serves_when_the_first_is_not_there(open_service: Service, name: str) -> None:
     """`http://a,b`: the client goes on to the next."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
