@@ -25,7 +25,7 @@ from holdfast.forks import generation, refuse_child
 from holdfast.helpers import Helpers
 from holdfast.hold import Holding
 from holdfast.journal import Journal
-from holdfast.lease import Backend, Entry, Forwards, Lease, LeaseState, Surroundings, Workers
+from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings, Workers, forwards
 from holdfast.limits import CHORES_MAX, LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
 from holdfast.names import encode
 from holdfast.operating import Operable, Operating
@@ -69,6 +69,7 @@ class House:
         self.chores = helpers("holdfast-chore", CHORES_MAX)  # apart: a silent store must not keep calls behind these
         self._callbacks = helpers("holdfast-callback", 1)
         self._backend: Backend = open_backend(options, Surroundings(clock, self.hub, self.chores))
+        self._forwards = forwards(self._backend)  # asked of it for every hold
         self._born = generation()
         self._guard = threading.RLock()  # guards _leases and _own_lease
         self._own_lease: Lease | None = None
@@ -106,12 +107,12 @@ class House:
 
     @property
     def incarnation(self) -> int:
-        return self._backend.incarnation if isinstance(self._backend, Forwards) else self.options.incarnation
+        return self.options.incarnation if self._forwards is None else self._forwards.incarnation
 
     def line_name(self, resource: str) -> str:
         """The whole name of a line in which somebody of this house stands, as its fence has it."""
-        if isinstance(self._backend, Forwards):
-            return self._backend.line_name(resource)
+        if self._forwards is not None:
+            return self._forwards.line_name(resource)
         return line_of(self.namespace, resource)
 
     @property

@@ -36,7 +36,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast
 
 from holdfast.clock import Clock
 from holdfast.events import Hub
@@ -295,7 +295,6 @@ class Backend(Protocol):
         """Give back sockets and threads. Leases are closed before."""
 
 
-@runtime_checkable
 class Forwards(Protocol):
     """A backend that asks somebody who has the store. Fences name lines as that one does: both may have holders."""
 
@@ -305,6 +304,11 @@ class Forwards(Protocol):
     @property
     def incarnation(self) -> int:
         """The other's, see fence.py. Known then, too."""
+
+
+def forwards(backend: Backend) -> Forwards | None:
+    """The backend, where it is one that forwards. By its method alone: its `incarnation` may not be known yet."""
+    return cast(Forwards, backend) if callable(getattr(backend, "line_name", None)) else None
 
 
 class Workers(Protocol):

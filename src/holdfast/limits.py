@@ -7,6 +7,8 @@ from typing import Final
 NAME_BYTES_MAX: Final = 512
 NAMESPACE_BYTES_MAX: Final = 512
 OWNER_BYTES_MAX: Final = 256
+SOCKET_PATH_BYTES_MAX: Final = 100
+"""Of the path of a UNIX socket: what every system takes (macOS 103, Linux 107)."""
 VALUE_BYTES_MAX: Final = 64 * 1024
 
 TTL_DEFAULT: Final = 15.0

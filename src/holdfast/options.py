@@ -4,6 +4,7 @@
     etcd+grpc://10.0.0.1:2379/billing                      (needs holdfast[grpc])
     zookeeper://10.0.0.1,10.0.0.2/billing?tick=2
     https://me:token@locks.example.com/billing             (`holdfast serve`, which has the store)
+    http://%2Frun%2Fholdfast%2Fapi.sock/billing            (the same at its UNIX socket: the path, percent-encoded)
     memory://anything/billing
 
 The path is the namespace; of a service, what all names begin with there. Options: `ttl`, `timeout`, `owner`, `tls`,
@@ -18,18 +19,36 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from holdfast import checks, schemes
 from holdfast.errors import InvalidOption, InvalidURL
-from holdfast.limits import INCARNATION_MAX, REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT
+from holdfast.limits import INCARNATION_MAX, REQUEST_TIMEOUT_DEFAULT, SOCKET_PATH_BYTES_MAX, TTL_DEFAULT
 from holdfast.names import checked_owner, namespace_path
 
 ENVIRONMENT_VARIABLE: Final = "HOLDFAST_URL"
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::(\d{1,5}))?\Z")
+_SLASH: Final = re.compile("%2f", re.IGNORECASE)
 _SERVICES: Final = ("http", "https")
 _HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, etcd+grpc://…, zookeeper://…, https://… or memory://NAME"
+
+Endpoint: TypeAlias = tuple[str, int]
+"""A host and its port, or the path of a UNIX socket and 0."""
+
+
+def is_path(endpoint: Endpoint) -> bool:
+    """Is it a UNIX socket? No host begins with a slash."""
+    return endpoint[0].startswith("/")
+
+
+def shown(endpoint: Endpoint) -> str:
+    """For messages: HOST:PORT, or unix:PATH, as `holdfast serve --listen` takes it."""
+    host, port = endpoint
+    if is_path(endpoint):
+        return f"unix:{host}"
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port else host
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +56,7 @@ class Options:
     """A checked connection. `repr` shows everything but the password."""
 
     scheme: str
-    endpoints: tuple[tuple[str, int], ...]
+    endpoints: tuple[Endpoint, ...]
     namespace: str
     owner: str
     ttl: float = TTL_DEFAULT
@@ -57,8 +76,7 @@ class Options:
     @property
     def display(self) -> str:
         """The store in one word for messages: no credentials."""
-        hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" if p else h for h, p in self.endpoints)
-        return f"{self.scheme}://{hosts}/{self.namespace}"
+        return f"{self.scheme}://{','.join(map(shown, self.endpoints))}/{self.namespace}"
 
 
 _KNOWN: Final = {f.name for f in fields(Options)} - {"scheme", "endpoints"}
@@ -103,12 +121,34 @@ def _from_url(text: str) -> dict[str, object]:
     return found
 
 
-def _endpoints(hosts: str, scheme: str) -> tuple[tuple[str, int], ...]:
+def _endpoints(hosts: str, scheme: str) -> tuple[Endpoint, ...]:
     if scheme == "memory":
         return ((hosts or "default", 0),)
     if not hosts:
         raise InvalidURL(f"the URL names no host; {_HINT}")
-    return tuple(_endpoint(host, schemes.BUILT_IN.get(scheme, 0)) for host in hosts.split(","))
+    return tuple(
+        _socket(host, scheme)
+        if _SLASH.search(host) and scheme in schemes.BUILT_IN
+        else _endpoint(host, schemes.BUILT_IN.get(scheme, 0))
+        for host in hosts.split(",")
+    )
+
+
+def _socket(text: str, scheme: str) -> Endpoint:
+    """A path where a host stands. Raises InvalidURL where that can't be."""
+    if scheme not in _SERVICES:
+        raise InvalidURL(f"{scheme}:// knows no UNIX sockets: name hosts; only http:// reaches a service by its socket")
+    if ":" in text:
+        raise InvalidURL("a UNIX socket has no port: leave it out, and percent-encode a ':' in the path as %3A")
+    try:
+        path = unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidURL("the path of a UNIX socket in the URL is not UTF-8") from None
+    if not path.startswith("/") or not path.isprintable():
+        raise InvalidURL("a UNIX socket is named by its absolute path, without control characters")
+    if len(path.encode()) > SOCKET_PATH_BYTES_MAX:
+        raise InvalidURL(f"the path of a UNIX socket has at most {SOCKET_PATH_BYTES_MAX} bytes: {path!r} has more")
+    return path, 0
 
 
 def _split(rest: str) -> tuple[str, str, str]:
@@ -123,7 +163,7 @@ def _split(rest: str) -> tuple[str, str, str]:
     return authority, slash + path, query
 
 
-def _endpoint(text: str, default_port: int) -> tuple[str, int]:
+def _endpoint(text: str, default_port: int) -> Endpoint:
     """Port 0 where none is named and only somebody else's backend knows its usual one."""
     match = _HOST_PORT.match(text)
     port = int(match[3]) if match and match[3] else default_port
@@ -146,6 +186,9 @@ def _checked(raw: dict[str, object]) -> Options:
     scheme, endpoints = raw["scheme"], raw["endpoints"]
     if not isinstance(scheme, str) or not isinstance(endpoints, tuple):
         raise InvalidURL(_HINT)
+    tls = scheme == "https" or _flag(raw.get("tls", ""), "tls") or ca is not None or cert is not None
+    if tls and any(map(is_path, endpoints)):
+        raise InvalidURL("TLS is not spoken over a UNIX socket, which nobody listens in to: write http://, without TLS")
     return Options(
         scheme=scheme,
         endpoints=endpoints,
@@ -153,7 +196,7 @@ def _checked(raw: dict[str, object]) -> Options:
         owner=checked_owner(_text(raw, "owner")),
         ttl=checks.ttl(_number(raw.get("ttl", TTL_DEFAULT), "ttl")),
         timeout=checks.seconds(_number(raw.get("timeout", REQUEST_TIMEOUT_DEFAULT), "timeout"), "timeout", least=0.05),
-        tls=scheme == "https" or _flag(raw.get("tls", ""), "tls") or ca is not None or cert is not None,
+        tls=tls,
         ca=ca,
         cert=cert,
         key=key,

@@ -21,10 +21,12 @@ from holdfast.lease import Entry, LeaseState, Line, Ticket, Workers
 from holdfast.limits import WORKERS_MAX
 from holdfast.sidecar import bounds, lending
 from holdfast.sidecar.channels import Channel, Channels
-from holdfast.sidecar.lending import Lending, Lent
+from holdfast.sidecar.drain import Drain
+from holdfast.sidecar.lending import Ending, Lending, Lent, Standing
 from holdfast.sidecar.problems import Code, Problem
 from holdfast.sidecar.seals import BrokenSeal, Seals
 from holdfast.sidecar.tenants import EVERYBODY, Tenant
+from holdfast.sidecar.traffic import Loans
 from holdfast.signals import Signal
 from holdfast.turn import Amend, Leave, Operate, Step
 
@@ -43,7 +45,7 @@ async def lender(
     """One over a memory store of its own, and that store."""
     name = name.replace(" ", "-")
     async with holdfast.aio.connect(f"memory://lending-{name}", ttl=20, timeout=timeout) as client:
-        keeps = Lending(client._house, holds_max)
+        keeps = Lending(client._house, holds_max, Drain())
         try:
             yield keeps, memory.store(f"lending-{name}", SYSTEM_CLOCK)
         finally:
@@ -201,6 +203,100 @@ def test_renewals_let_it_live_on() -> None:
                 assert told > 0.0
                 assert before + told <= SYSTEM_CLOCK.now() + proven
             assert len(tickets(store)) == 1
+
+    asyncio.run(scenario())
+
+
+def ended(keeps: Lending) -> dict[str, int]:
+    """How often leases have ended so, where any have."""
+    return {ending.value: count for ending, count in keeps.ended.items() if count}
+
+
+def test_what_is_lent_is_counted_and_so_is_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ending once: by its client, by nobody's renewal, by the store."""
+
+    async def scenario() -> None:
+        async with lender("counted") as (keeps, store):
+            closed_id, closed = await keeps.open(EVERYBODY, NONCE, 60.0, 0.0, soon())
+            _, lost = await keeps.open(BILLING, NONCE, 60.0, 0.0, soon())
+            await entered(keeps, closed, Entry("a", "me"))
+            waiting = Entry("a", "me")
+            await entered(keeps, closed, waiting)
+            assert keeps.standing == Standing(leases=2, tickets=2)
+            keeps.abandon(closed, waiting)
+            assert keeps.standing == Standing(leases=2, tickets=1)
+            store.expire(lost.lease.id)
+            for _ in range(2):
+                with pytest.raises(Problem):
+                    await keeps.renew(lost, soon())
+            assert keeps.standing == Standing(leases=1, tickets=1)
+            for _ in range(2):
+                await keeps.close(EVERYBODY, closed_id, soon())
+            assert keeps.standing == Standing(leases=0, tickets=0)
+            assert ended(keeps) == {"lost": 1, "closed": 1}
+            _, left = await keeps.open(SHIPPING, NONCE, 1.0, 0.0, soon())
+            await eventually(lambda: left.over)
+            assert ended(keeps) == {"lost": 1, "closed": 1, "expired": 1}
+
+    asyncio.run(scenario())
+
+
+def test_lease_that_runs_out_because_the_service_ends_is_counted_as_that() -> None:
+    """Its client asked in vain, and forgot nothing. So is what is left at the very end."""
+
+    async def scenario() -> None:
+        async with holdfast.aio.connect("memory://lending-shutdown", ttl=20) as client:
+            drain = Drain()
+            keeps = Lending(client._house, 100, drain)
+            _, short = await keeps.open(BILLING, NONCE, 1.0, 0.0, soon())
+            await keeps.open(SHIPPING, NONCE, 60.0, 0.0, soon())
+            drain.begin()
+            await eventually(lambda: short.over)
+            assert ended(keeps) == {"shutdown": 1}
+            await keeps.end()
+            await keeps.end()
+            assert ended(keeps) == {"shutdown": 2}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("no answer"), StoreRefused("not so long")])
+def test_lease_that_was_never_granted_is_counted_as_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not stand, so it did not end; whether it is refused, runs out or is closed."""
+
+    async def scenario() -> None:
+        async with lender(f"never-{type(error).__name__}") as (keeps, _):
+
+            async def fails(_: Step) -> Any:
+                raise error
+
+            with monkeypatch.context() as patched:
+                patched.setattr(keeps, "run", fails)
+                for tenant, lock_delay in ((BILLING, 0.0), (SHIPPING, 1.0)):
+                    with pytest.raises((type(error), Problem)):
+                        await keeps.open(tenant, NONCE, 1.0, lock_delay, soon())
+                with pytest.raises(type(error)):
+                    await keeps.open(EVERYBODY, NONCE, 60.0, 0.0, soon())
+            assert keeps.standing == Standing(leases=0, tickets=0)
+            await keeps.close(EVERYBODY, f"{keeps._replica}.{NONCE}", soon())
+            await eventually(lambda: len(keeps) == 0)
+            assert ended(keeps) == {}
+
+    asyncio.run(scenario())
+
+
+def test_metrics_of_what_is_lent_have_every_ending_from_the_start() -> None:
+    """A counter that comes into being with its first event shows no growth by it; no label is a client's to make."""
+
+    async def scenario() -> None:
+        async with lender("metrics") as (keeps, _):
+            _, lent = await keeps.open(BILLING, NONCE, 60.0, 0.0, soon())
+            await entered(keeps, lent, Entry("a", "me"))
+            samples = [sample for family in Loans(keeps).collect() for sample in family.samples]
+            told = {(sample.name, *sample.labels.values()): sample.value for sample in samples}
+            expected: dict[tuple[str, ...], float] = {("holdfast_lent_leases",): 1, ("holdfast_lent_tickets",): 1}
+            expected |= {("holdfast_lent_leases_ended_total", ending.value): 0 for ending in Ending}
+            assert told == expected
 
     asyncio.run(scenario())
 

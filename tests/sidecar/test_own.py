@@ -269,6 +269,27 @@ def test_key_finds_the_hold_whose_grant_was_never_answered(store: World) -> None
 
 
 @ETCD
+def test_waits_that_the_end_dismissed_leave_nothing_behind_their_client(store: World) -> None:
+    """Many were given up a moment before: when the client is closed their tickets are gone, long before their TTLs."""
+
+    async def test() -> None:
+        before = store.leases()
+        async with store.client(ttl=60, timeout=30.0) as client:
+            keeper = Keeper(client, remembers_seconds=2.0)
+            wish = wanted(ttl=60.0)
+            assert await keeper.acquire(wish, wait_seconds=0) is not None
+            waits = [asyncio.create_task(keeper.acquire(wish, wait_seconds=600)) for _ in range(200)]
+            await until(lambda: len(store.tickets("a")) == 201)
+            await keeper.close(release_own=True)
+            for ended in await asyncio.gather(*waits, return_exceptions=True):
+                assert isinstance(ended, ClientClosed)
+        assert store.tickets("a") == []
+        assert store.leases() == before
+
+    run(test())
+
+
+@ETCD
 def test_retry_at_another_replica_keeps_the_place_in_the_line(store: World) -> None:
     """The first caller has hung up, or is about to: its ticket is the second one's, and is withdrawn by nobody else."""
 

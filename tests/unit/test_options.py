@@ -31,6 +31,11 @@ SECRET = "s3cr3t-w0rd"
         ("etcd://user:pw@a:1,b:2", (("a", 1), ("b", 2))),
         ("http://a,b:8700/x", (("a", 80), ("b", 8700))),
         ("https://a", (("a", 443),)),
+        ("http://%2Frun%2Fhold%20fast%2Fapi.sock/x", (("/run/hold fast/api.sock", 0),)),
+        (
+            "http://me:t@%2frun%2fa%3Ab%2Cc%40.sock,h:8700,%2Frun%2Fb",
+            (("/run/a:b,c@.sock", 0), ("h", 8700), ("/run/b", 0)),
+        ),
         ("memory://", (("default", 0),)),
         ("memory://name/ns", (("name", 0),)),
     ],
@@ -75,6 +80,42 @@ def test_path_of_a_service_is_as_well_made_as_a_namespace() -> None:
     for url in ("http://h/a//b", "http://h/../x"):
         with pytest.raises(InvalidName):
             parse(url, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("etcd://%2Frun%2Fa.sock/x", "etcd:// knows no UNIX sockets"),
+        ("etcd+grpc://h,%2frun%2fa.sock", "etcd+grpc:// knows no UNIX sockets"),
+        ("zookeeper://%2Frun%2Fa.sock", "zookeeper:// knows no UNIX sockets"),
+        ("https://%2Frun%2Fa.sock", "TLS is not spoken over a UNIX socket"),
+        ("http://h,%2Frun%2Fa.sock?tls=true", "TLS is not spoken over a UNIX socket"),
+        ("http://%2Frun%2Fa.sock:80", "has no port"),
+        ("http://run%2Fa.sock", "absolute path"),
+        ("http://%2Frun%2Fa%00.sock", "control characters"),
+        ("http://%2Frun%2Fa%0A.sock", "control characters"),
+        ("http://%2Frun%2Fa%FF.sock", "not UTF-8"),
+        (f"http://%2F{'a' * 100}", "at most 100 bytes"),
+        (f"http://%2F{'%C3%A4' * 50}", "at most 100 bytes"),
+    ],
+)
+def test_unix_socket_that_can_not_be_one_is_told_as_such(url: str, says: str) -> None:
+    """At connect, and with what to write instead."""
+    with pytest.raises(InvalidURL) as raised:
+        parse(url, {})
+    assert says in str(raised.value)
+
+
+def test_certificates_at_a_unix_socket_are_refused(tmp_path: Path) -> None:
+    """They would protect nothing, in silence."""
+    (tmp_path / "ca").write_text("x")
+    with pytest.raises(InvalidURL, match="TLS is not spoken"):
+        parse("http://%2Frun%2Fa.sock", {"ca": str(tmp_path / "ca")})
+
+
+def test_longest_path_of_a_unix_socket_is_taken() -> None:
+    """A hundred bytes: what `holdfast serve` takes, too."""
+    assert parse(f"http://%2F{'a' * 99}", {}).endpoints == ((f"/{'a' * 99}", 0),)
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=30))
@@ -357,6 +398,9 @@ def test_display_of_each_store_is_one_word() -> None:
     """The store in one word, for messages."""
     assert parse("memory://", {}).display == "memory://default/holdfast"
     assert parse("zookeeper://a,b/x/y", {}).display == "zookeeper://a:2181,b:2181/x/y"
+    sockets = parse(f"http://me:{SECRET}@%2Frun%2Fapi.sock,h:1/x", {})
+    assert sockets.display == "http://unix:/run/api.sock,h:1/x"
+    assert SECRET not in repr(sockets)
 
 
 def test_options_are_frozen() -> None:

@@ -1,9 +1,9 @@
 """One HTTP/1.1 connection, kept open: a request is one send, an answer usually one receive.
 
-urllib3 connects, verifies and sets the socket up. The exchange itself is done here, because its general
-machinery (two sends a request, a mail parser for the headers, a stream object for the body) costs a
-fifth of a whole lock cycle, and nobody whom we ask needs any of it. Anything unexpected is an OSError, and
-the connection is of no more use then.
+urllib3 connects, verifies and sets the socket up; a UNIX socket needs nothing of that. The exchange itself is done
+here, because its general machinery (two sends a request, a mail parser for the headers, a stream object for the body)
+costs a fifth of a whole lock cycle, and nobody whom we ask needs any of it. Anything unexpected is an OSError, and the
+connection is of no more use then.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from holdfast.errors import StoreRefused
 from holdfast.links.session import Refusal
+from holdfast.options import Endpoint, is_path, shown
 
 _RECEIVE_BYTES: Final = 64 * 1024
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -59,9 +60,11 @@ class Answer:
             raise StoreRefused(f"something answers there, but it is not etcd: {self.text.strip()[:80]!r}") from error
 
 
-def connect(endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+def connect(endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
     """A connected socket, shaken hands where `tls` is given. Raises OSError."""
     host, port = endpoint
+    if is_path(endpoint):
+        return _connect_path(host, seconds)
     if tls is None:
         connection = HTTPConnection(host, port, timeout=seconds)
     else:
@@ -72,7 +75,18 @@ def connect(endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: floa
         raise _as_os_error(error) from error
     sock = connection.sock
     if sock is None:
-        raise ConnectionError(f"no connection to {host}:{port}")
+        raise ConnectionError(f"no connection to {shown(endpoint)}")
+    return sock
+
+
+def _connect_path(path: str, seconds: float) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
     return sock
 
 
@@ -88,7 +102,7 @@ class Connection:
 
     answer: type[Answer] = Answer
 
-    def __init__(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> None:
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> None:
         self.endpoint = endpoint
         self.reusable = True
         self._sock = connect(endpoint, tls, seconds)
@@ -187,9 +201,7 @@ class LineStream:
     has not read of the body yet as soon as it begins to answer.
     """
 
-    def __init__(
-        self, sock: socket.socket, endpoint: tuple[str, int], path: str, body: bytes, token: str | None
-    ) -> None:
+    def __init__(self, sock: socket.socket, endpoint: Endpoint, path: str, body: bytes, token: str | None) -> None:
         """Send the request. Raises OSError."""
         self.sock = sock
         _keep_alive(sock)
@@ -241,14 +253,15 @@ class LineStream:
             self._buffer = rest[size + 2 :]
 
 
-def host_header(endpoint: tuple[str, int]) -> str:
-    """What stands behind `Host:`."""
-    host, port = endpoint
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def host_header(endpoint: Endpoint) -> str:
+    """What stands behind `Host:`. A path is no host, and whoever listens there is on this machine."""
+    return "localhost" if is_path(endpoint) else shown(endpoint)
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Have the kernel find out within seconds that the other end is gone, where it can."""
+    """Have the kernel find out within seconds that the other end is gone, where it can, and does not know at once."""
+    if sock.family == socket.AF_UNIX:
+        return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 2)):
         option = getattr(socket, name, None)

@@ -10,6 +10,7 @@ caller's, because only the caller knows what a retry means.
 from __future__ import annotations
 
 import collections
+import errno
 import queue
 import socket
 import ssl
@@ -17,17 +18,26 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.errors import ClientClosed, StoreError, StoreRefused, StoreUnavailable, TLSFailed
+from holdfast.errors import ClientClosed, PermissionDenied, StoreError, StoreRefused, StoreUnavailable, TLSFailed
 from holdfast.lease import Surroundings
 from holdfast.limits import CONNECTIONS_MAX
 from holdfast.locks import take
-from holdfast.options import Options
+from holdfast.options import Endpoint, Options, is_path, shown
 from holdfast.tls import speaks_tls, tls_context
 
 _IDLE_MAX: Final = 4
 _ATTEMPT_LEAST: Final = 1.0
 """A try gets at least this long, if there is so much: a slow store is not to be asked ever more hastily."""
 _SHARE_OF_WAITING: Final = 0.25
+
+_FORBIDDEN: Final = (errno.EACCES, errno.EPERM)
+_AT_A_SOCKET: Final = {
+    errno.ENOENT: "there is no such socket: does the service run with `--listen unix:PATH`, and is its directory here?",
+    errno.ECONNREFUSED: "nobody listens on it any more: start the service again",
+    errno.EAGAIN: "too many wait there to be let in: does the service stand still?",
+    **dict.fromkeys(_FORBIDDEN, "it is for the service's user and group: run as that user, or in that group"),
+}
+"""What to do about an error at a UNIX socket, by its number."""
 
 
 class StaleAuth(Exception):
@@ -65,7 +75,7 @@ class Connection(Protocol[ReplyOfIts]):
     """A connection to one endpoint. One exchange at a time."""
 
     @property
-    def endpoint(self) -> tuple[str, int]: ...
+    def endpoint(self) -> Endpoint: ...
 
     @property
     def reusable(self) -> bool:
@@ -99,10 +109,10 @@ class Dialect(Protocol[ReplyOf]):
     def kept_apart(self) -> str:
         """The path whose requests go over a kept connection of their own; "" for none."""
 
-    def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection[ReplyOf]:
+    def connect(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> Connection[ReplyOf]:
         """Raises OSError."""
 
-    def dial(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+    def dial(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
         """A raw connection. Raises OSError."""
 
     def sign_in(self, user: str, password: str) -> tuple[str, bytes]:
@@ -128,8 +138,8 @@ class Session(Generic[ReplyOf]):
         self._guard = threading.RLock()  # guards _current, generation, _failing, _idle, _apart, _token and _closed
         self._current = 0
         self.generation = 0
-        self._failing: set[tuple[str, int]] = set()
-        self._tls_failed: set[tuple[str, int]] = set()  # since anybody last answered
+        self._failing: set[Endpoint] = set()
+        self._tls_failed: set[Endpoint] = set()  # since anybody last answered
         self._idle: collections.deque[Connection[ReplyOf]] = collections.deque()
         self._apart: collections.deque[Connection[ReplyOf]] = collections.deque()
         # One `None` per connection that may be in use. Not a semaphore: its lock is not re-entrant, and a signal
@@ -145,7 +155,7 @@ class Session(Generic[ReplyOf]):
         self.on_move: Callable[[], None] = lambda: None
 
     @property
-    def endpoint(self) -> tuple[str, int]:
+    def endpoint(self) -> Endpoint:
         """The current endpoint."""
         return self._options.endpoints[self._current]
 
@@ -200,7 +210,7 @@ class Session(Generic[ReplyOf]):
         """Is what a stream was opened with no longer the user's token?"""
         return self.needs_user and self._token != than
 
-    def move_on(self, endpoint: tuple[str, int], why: str) -> None:
+    def move_on(self, endpoint: Endpoint, why: str) -> None:
         """`endpoint` does not answer: make the next one current, once for all who found out."""
         with self._guard:
             if self.endpoint != endpoint:
@@ -213,10 +223,10 @@ class Session(Generic[ReplyOf]):
         for connection in stale:
             connection.close()
         if not known:  # told once, not at every try
-            self._around.hub.emit("endpoint_failed", reason=f"{endpoint[0]}:{endpoint[1]}: {why}")
+            self._around.hub.emit("endpoint_failed", reason=f"{shown(endpoint)}: {why}")
         self.on_move()
 
-    def dial(self, timeout: float) -> tuple[socket.socket, tuple[str, int]]:
+    def dial(self, timeout: float) -> tuple[socket.socket, Endpoint]:
         """A raw connection to the current endpoint, for the watch. Raises StoreError."""
         endpoint = self.endpoint
         try:
@@ -293,7 +303,7 @@ class Session(Generic[ReplyOf]):
                 raise self.failed(endpoint, error) from error
             # An idle connection breaks when the server closes it just now. That says nothing about the
             # endpoint; but the request may have arrived, so whether to send it again is not decided here.
-            raise StoreUnavailable(f"an idle connection to {endpoint[0]}:{endpoint[1]} had been closed") from error
+            raise StoreUnavailable(f"an idle connection to {shown(endpoint)} had been closed") from error
         finally:
             if alone and alone[0]:
                 self._kept_apart.release()
@@ -331,9 +341,9 @@ class Session(Generic[ReplyOf]):
                 return
         connection.close()
 
-    def failed(self, endpoint: tuple[str, int], error: Exception) -> StoreError:
+    def failed(self, endpoint: Endpoint, error: Exception) -> StoreError:
         """What a failure below HTTP means, in the house's words."""
-        where = f"{endpoint[0]}:{endpoint[1]}"
+        where = shown(endpoint)
         cause = next((e for e in _chain(error) if isinstance(e, ssl.SSLError)), None)
         self.move_on(endpoint, _reason(error))
         hung_up = self._answered and isinstance(cause, ssl.SSLEOFError)  # its settings were right before
@@ -344,6 +354,8 @@ class Session(Generic[ReplyOf]):
                     f"the TLS handshake with {where} failed: {_reason(cause)}. Check `tls`, `ca`, `cert` and `key`, "
                     "and that this port speaks TLS."
                 )
+        if is_path(endpoint):
+            return self._socket_failed(where, error)
         if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and speaks_tls(endpoint):
             return TLSFailed(f"{where} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         return StoreUnavailable(
@@ -351,7 +363,15 @@ class Session(Generic[ReplyOf]):
             f"{self._dialect.server} running and reachable there?"
         )
 
-    def _refused(self, refusal: Refusal, endpoint: tuple[str, int]) -> Exception:
+    def _socket_failed(self, where: str, error: Exception) -> StoreError:
+        number = next((e.errno for e in _chain(error) if isinstance(e, OSError) and e.errno is not None), None)
+        do = _AT_A_SOCKET.get(number or 0, f"is {self._dialect.server} running and answering there?")
+        told = f"{where} did not answer: {_reason(error)}. Tried as part of {self._options.display}; {do}"
+        if number in _FORBIDDEN and len(self._options.endpoints) == 1:  # nowhere to go, and no use in asking again
+            return PermissionDenied(told)
+        return StoreUnavailable(told)
+
+    def _refused(self, refusal: Refusal, endpoint: Endpoint) -> Exception:
         error = self._dialect.refused(self._options.display, self._options.user, refusal)
         if isinstance(error, StoreUnavailable) and not refusal.of_haste:
             if len(self._options.endpoints) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,32 @@ class Drain:
             yield
         finally:
             del self._told[key]
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """While inside, the running task is cancelled when the end begins; that leaves as what whoever waits is told.
+
+        Raises Problem.
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("this needs a running task")
+        before, ended = task.cancelling(), False
+
+        def end() -> None:
+            nonlocal ended
+            ended = task.cancel()
+
+        try:
+            with self.tells(end):
+                yield
+        except asyncio.CancelledError:
+            if ended and task.cancelling() <= before + 1:  # nobody else has cancelled it
+                raise draining() from None
+            raise
+        finally:
+            if ended:  # also where it became something else on its way out
+                task.uncancel()
 
     def begin(self) -> None:
         """Tell all who wait; whoever comes from now on looks at `begun`. Idempotent."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 _REQUIRED: Final = object()
+_CONTROLS: Final = r"\x00-\x1f\x7f-\x9f"
+_CONTROL: Final = re.compile(f"[{_CONTROLS}]")
 
 
 class InvalidField(Exception):
@@ -58,13 +61,13 @@ class Text:
             raise InvalidField(f"{name} can't be empty")
         if size > self.bytes_max:
             raise InvalidField(f"{name} may have at most {self.bytes_max} bytes, this one has {size}")
-        if not self.free and any(character < " " or "\x7f" <= character <= "\x9f" for character in text):
+        if not self.free and _CONTROL.search(text):
             raise InvalidField(f"{name} has a control character in it; leave it out")
         return text
 
     def schema(self) -> dict[str, Any]:
         least = {"minLength": self.least} if self.least else {}
-        allowed = {} if self.free else {"pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"}
+        allowed = {} if self.free else {"pattern": f"^[^{_CONTROLS}]*$"}
         return {"type": "string", **least, "maxLength": self.bytes_max, **allowed}
 
 

@@ -26,6 +26,11 @@ class Gate:
         self._house = house
         self._places = asyncio.Semaphore(ENTERING_MAX)
 
+    @property
+    def crowded(self) -> bool:
+        """Would whoever comes now have to wait?"""
+        return self._places.locked()
+
     async def run(self, begin: Callable[[float], Steps[Outcome]], wait_seconds: float) -> Outcome:
         """Carry out what `begin` gives, which is told how much of `wait_seconds` is left when it comes through.
 
@@ -33,13 +38,10 @@ class Gate:
         """
         clock = self._house.clock
         came = clock.now()
-        try:
-            async with asyncio.timeout(max(wait_seconds, self._house.request_seconds)):
-                await self._places.acquire()
-        except TimeoutError:
-            raise StoreUnavailable(
-                f"{ENTERING_MAX} others wait for {self._house.store} to answer, so it was not asked in time"
-            ) from None
+        if self.crowded:
+            await self._wait(max(wait_seconds, self._house.request_seconds))
+        else:
+            await self._places.acquire()  # at once: a time-out would cost more than the place
         through = _Through(self._places)
         try:
             left = max(0.0, wait_seconds - (clock.now() - came)) if wait_seconds else 0.0
@@ -47,6 +49,15 @@ class Gate:
             return await arun(steps, clock, self._house.workers)
         finally:
             through.leave()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"{ENTERING_MAX} others wait for {self._house.store} to answer, so it was not asked in time"
+            ) from None
 
 
 class _Through:

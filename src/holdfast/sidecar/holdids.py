@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from holdfast.entrusting import Entrusted
@@ -21,6 +22,8 @@ from holdfast.sidecar.errors import NoSuchHold
 HoldId: TypeAlias = str
 """Text that is safe in the path of a URL."""
 _LENGTH_MAX: Final = 8192
+_KNOWN_MAX: Final = 1024
+"""Ids that were read last, of at most some 20 KB each; most have a few hundred bytes."""
 _TIMED: Final = "t"
 _OWN: Final = "o"
 _LEASE: Final = re.compile(r"[1-9a-f][0-9a-f]{0,15}\Z")
@@ -71,6 +74,14 @@ def write(what: TimedId | OwnId) -> HoldId:
 
 def read(text: HoldId) -> TimedId | OwnId:
     """What `write` was given. Raises NoSuchHold."""
+    if not isinstance(text, str) or not 1 < len(text) <= _LENGTH_MAX or not text.isascii():
+        raise _unknown()
+    return _read(text)
+
+
+@lru_cache(maxsize=_KNOWN_MAX)
+def _read(text: HoldId) -> TimedId | OwnId:
+    """Kept: each request reads its id twice, and a hold is renewed again and again. Refusals are not."""
     match _facts(text):
         case [_TIMED, str(resource), str(instance), str(address), str(secret)] if _is_name(resource):
             return TimedId(resource, instance, address, secret)
@@ -87,8 +98,6 @@ def _text(kind: str, facts: list[Any]) -> HoldId:  # Any: JSON
 
 
 def _facts(text: HoldId) -> list[Any]:  # Any: JSON of anybody's
-    if not isinstance(text, str) or not 1 < len(text) <= _LENGTH_MAX or not text.isascii():
-        raise _unknown()
     body = text[1:]
     try:
         facts = json.loads(base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True))

@@ -95,12 +95,17 @@ class Keeper:
     def __init__(self, client: aio.Client, *, address: str = "", remembers_seconds: float = 600.0) -> None:
         self._house: House = client._house
         self._once: Once[Wanted, Kept] = Once(self._house.clock, remembers_seconds)
-        gate = Gate(self._house)
+        self._gate = gate = Gate(self._house)
         self._timed = TimedHolds(self._house, gate, address)
         entrusting = self._house.entrusting()
         self._own = None if entrusting is None else OwnHolds(self._house, gate, entrusting, remembers_seconds)
         self._waits = Waits()
         self._closed = False
+
+    @property
+    def crowded(self) -> bool:
+        """Do so many ask at this moment that the next one has to wait before the store is asked?"""
+        return self._gate.crowded
 
     async def acquire(self, wanted: Wanted, *, wait_seconds: float) -> Kept | None:
         """The hold; None where its turn did not come within `wait_seconds`. Cancelling this leaves nothing behind.

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.aiodriver import arun
 from holdfast.clock import Clock
@@ -26,6 +28,7 @@ from holdfast.house import House
 from holdfast.lease import Entry, Lease, Line, Ticket
 from holdfast.limits import RETRY_PAUSE_MAX
 from holdfast.sidecar.bounds import LEASES_OF_TENANT_MAX, LEFT_KNOWN_MAX, LEFT_KNOWN_SECONDS
+from holdfast.sidecar.drain import Drain
 from holdfast.sidecar.gate import Gate
 from holdfast.sidecar.problems import Code, Problem, later
 from holdfast.sidecar.tenants import Tenant
@@ -34,6 +37,27 @@ from holdfast.turn import Amend, Enter, Leave, Look, Operate, Renew, Step, Steps
 Outcome = TypeVar("Outcome")
 _GONE: Final = "this lease is over: closed, not renewed in time, or ended by the store. Stop the protected work"
 _log = logging.getLogger("holdfast.sidecar")
+
+
+class Ending(enum.Enum):
+    """Why a lease is over for its client."""
+
+    CLOSED = "closed"
+    """Its client said so."""
+    EXPIRED = "expired"
+    """Its client did not renew it in time."""
+    LOST = "lost"
+    """The store ended it."""
+    SHUTDOWN = "shutdown"
+    """This service ends, and renews none any more."""
+
+
+class Standing(NamedTuple):
+    """What is lent at one moment."""
+
+    leases: int
+    tickets: int
+    """Of those that wait as well."""
 
 
 class Amendments:
@@ -55,6 +79,7 @@ class Lent:
         self.tenant = tenant
         self.lock_delay = lock_delay
         self.ends_at = 0.0
+        self.granted = False
         self.over = False
         self.timer: asyncio.TimerHandle | None = None
         self.ending: asyncio.Task[None] | None = None
@@ -64,6 +89,11 @@ class Lent:
         """Tickets that the store was asked to put: they may stand there, whatever was told of them."""
         self._amendments: dict[str, Amendments] = {}
         self._left: OrderedDict[str, float] = OrderedDict()  # when they did
+
+    @property
+    def stands(self) -> bool:
+        """May its client believe in it?"""
+        return self.granted and not self.over and not self.lease.state.over
 
     def amendments(self, ticket_id: str) -> Amendments:
         """Of that ticket."""
@@ -94,17 +124,30 @@ class Lent:
 class Lending:
     """All leases that one replica has lent, for one event loop."""
 
-    def __init__(self, house: House, holds_max: int) -> None:
+    def __init__(self, house: House, holds_max: int, drain: Drain) -> None:
         self._house = house
+        self._drain = drain
         self._gate = Gate(house)
         self._holds_max = holds_max
         self._replica = secrets.token_hex(8)
         self._lent: dict[tuple[str, str], Lent] = {}
         self._by_tenant: Counter[str] = Counter()
         self._ending: set[asyncio.Task[None]] = set()
+        self._ended = dict.fromkeys(Ending, 0)
 
     def __len__(self) -> int:
         return len(self._lent)
+
+    @property
+    def standing(self) -> Standing:
+        """What clients believe in, or may."""
+        live = [lent for lent in self._lent.values() if lent.stands]
+        return Standing(len(live), sum(len(lent.tickets) for lent in live))
+
+    @property
+    def ended(self) -> Mapping[Ending, int]:
+        """How many leases are over since the start, of those that were granted."""
+        return self._ended
 
     async def run(self, step: Step) -> Any:  # Any: each step has its own outcome, see turn.Steps
         """Carry out one step on the house's workers."""
@@ -153,6 +196,7 @@ class Lending:
         came = self._house.clock.now()
         self._extend(lent, came)  # an answer of the store that takes long must not find it ended
         await self.asked(lent, Renew(lent.lease, until))
+        lent.granted = True
         self._extend(lent, came)  # by what was granted
 
     async def asked(self, lent: Lent, step: Step) -> Any:  # Any: see `run`
@@ -207,7 +251,7 @@ class Lending:
         lent = self._lent.get((tenant.name, lease_id))
         if lent is None:
             return
-        ending = self._end_soon(tenant.name, lease_id, lent, 0.0)
+        ending = self._end_soon(tenant.name, lease_id, lent, Ending.CLOSED, 0.0)
         await asyncio.wait((ending,), timeout=until - self._house.clock.now())
         if not ending.done() or ending.cancelled():
             raise StoreUnavailable("the store has not ended the lease yet; it is seen to")
@@ -220,6 +264,8 @@ class Lending:
 
     async def end(self) -> None:
         """The service ends. What was lent is left to the store, as its clients believe in it for a while."""
+        for lent in self._lent.values():
+            self._is_over(lent, Ending.SHUTDOWN)
         for task in list(self._ending):
             task.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -240,7 +286,7 @@ class Lending:
         try:
             return await work
         except LeaseLost as error:
-            lent.over = True
+            self._is_over(lent, Ending.LOST)
             raise Problem(Code.LEASE_GONE, _GONE) from error
 
     def _check_number(self, tenant: Tenant) -> None:
@@ -264,11 +310,19 @@ class Lending:
         if lent.ending is not None:
             return  # forgotten when it has ended
         if lent.lease.state.over:
+            self._is_over(lent, Ending.LOST)
             self._forget(tenant, lease_id, lent)
         elif not lent.over and self._house.clock.now() < lent.ends_at:
             self._look_later(tenant, lease_id, lent)
         else:
-            self._end_soon(tenant, lease_id, lent, lent.lock_delay)
+            why = Ending.SHUTDOWN if self._drain.begun else Ending.EXPIRED
+            self._end_soon(tenant, lease_id, lent, why, lent.lock_delay)
+
+    def _is_over(self, lent: Lent, why: Ending) -> None:
+        """Its client may believe in it no more. Why that is, is said by whoever comes first."""
+        if lent.granted and not lent.over:
+            self._ended[why] += 1
+        lent.over = True
 
     def _forget(self, tenant: str, lease_id: str, lent: Lent) -> None:
         lent.over = True
@@ -278,9 +332,9 @@ class Lending:
             del self._lent[tenant, lease_id]
             self._by_tenant[tenant] -= 1
 
-    def _end_soon(self, tenant: str, lease_id: str, lent: Lent, delay: float) -> asyncio.Task[None]:
+    def _end_soon(self, tenant: str, lease_id: str, lent: Lent, why: Ending, delay: float) -> asyncio.Task[None]:
         """It is over for its client, and known here until it is at the store, too: nobody else would end it there."""
-        lent.over = True
+        self._is_over(lent, why)
         if lent.ending is None:
             lent.ending = asyncio.create_task(self._end(lent, delay))
             self._ending.add(lent.ending)

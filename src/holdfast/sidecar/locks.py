@@ -107,6 +107,8 @@ async def _granted(service: Service, call: Call, wanted: Wanted, seconds: float)
     """
     if service.drain.begun:
         raise draining()
+    if seconds == 0 and wanted.idempotency is None and not service.keeper.crowded:
+        return await _granted_at_once(service, call, wanted)
     work = asyncio.create_task(service.keeper.acquire(wanted, wait_seconds=seconds))
     gone = asyncio.create_task(call.request.hung_up())
     try:
@@ -116,7 +118,26 @@ async def _granted(service: Service, call: Call, wanted: Wanted, seconds: float)
         hung_up = gone.done() or not gone.cancel()
         work.cancel()
         await asyncio.wait((work,))
-    kept = _outcome(service, work, hung_up)
+    return await _handed_over(service, call, wanted, _outcome(service, work, hung_up), hung_up=hung_up)
+
+
+async def _granted_at_once(service: Service, call: Call, wanted: Wanted) -> Kept | None:
+    """The same where nobody waits, but for the store: two tasks would cost more than the rest of it.
+
+    Whoever hangs up meanwhile is heard of behind it, within the time of a request.
+    """
+    try:
+        with service.drain.cancels():
+            kept = await service.keeper.acquire(wanted, wait_seconds=0)
+    except ClientClosed:
+        raise draining() from None
+    return await _handed_over(service, call, wanted, kept, hung_up=call.request.has_hung_up())
+
+
+async def _handed_over(
+    service: Service, call: Call, wanted: Wanted, kept: Kept | None, *, hung_up: bool
+) -> Kept | None:
+    """To whoever is there, may have it, and can renew it; else it is given up. Raises HungUp, Problem."""
     if kept is not None and (hung_up or service.drain.begun or not service.admits(call.caller)):
         await _take_back(service.keeper, kept, wanted)
         raise HungUp if hung_up else draining()

@@ -116,7 +116,10 @@ METRICS: Final = Route(
     name="metrics",
     tag="probes",
     summary="What it counts",
-    about="In Prometheus' text format: attempts, waits and holds by the first part of their names, and requests.",
+    about=(
+        "In Prometheus' text format: attempts, waits and holds by the first part of their names, requests, and leases "
+        "that are lent."
+    ),
     answer="",
     answer_about="All metrics.",
     media_type="text/plain",

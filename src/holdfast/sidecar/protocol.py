@@ -1,20 +1,83 @@
 """One connection: uvicorn's HTTP/1.1 over httptools, with bounds where that has none.
 
 A client has `HEAD_SECONDS` for a request's line and headers, from the connection or from their first byte, and
-`HEAD_BYTES_MAX` bytes. What can't be read is answered with a problem document and the end of the connection.
+`HEAD_BYTES_MAX` bytes. What can't be read is answered with a problem document and the end of the connection. An
+answer's head and its body leave in one system call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.sidecar.admission import CERTIFIED
 from holdfast.sidecar.bounds import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS
 from holdfast.sidecar.problems import Code, Problem
+
+_COPIED_BYTES_MAX: Final = 16 * 1024
+
+
+class Joining(asyncio.Transport):
+    """What is written in pairs, as uvicorn does the head of an answer and its body, is sent at once.
+
+    The first of two is kept back until the second comes, but no longer than until the event loop goes on: what is
+    alone, as events of a stream are, leaves then. Nothing overtakes anything, and what was written before `close`
+    leaves before it. Only what uvicorn's protocol does to a transport can be done to this one; flow control goes by
+    the transport itself.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._first = b""
+        self._soon: asyncio.Handle | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send it, soon."""
+        first = self._taken()
+        if not first:
+            self._first = bytes(data)
+            self._soon = self._loop.call_soon(self._send_first)
+        elif len(data) <= _COPIED_BYTES_MAX:
+            self._send(first + data)
+        elif not self._transport.is_closing():
+            self._transport.writelines((first, data))
+
+    def close(self) -> None:
+        """Send what was written, then end the connection."""
+        self._send_first()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End it, and send nothing more."""
+        self._taken()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Is it at its end?"""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the transport knows."""
+        return self._transport.get_extra_info(name, default)
+
+    def _taken(self) -> bytes:
+        first, self._first = self._first, b""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        return first
+
+    def _send_first(self) -> None:
+        self._send(self._taken())
+
+    def _send(self, data: bytes) -> None:
+        if data and not self._transport.is_closing():  # else the client has gone meanwhile
+            self._transport.write(data)
 
 
 class Connection(HttpToolsProtocol):
@@ -30,6 +93,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client has come."""
         super().connection_made(transport)
+        self.transport = Joining(transport, self.loop)
         self._certified = _certified_name(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()

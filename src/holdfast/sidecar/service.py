@@ -20,7 +20,7 @@ from holdfast.sidecar.leaders import Leaders
 from holdfast.sidecar.lending import Lending
 from holdfast.sidecar.limits import Limits, Most
 from holdfast.sidecar.seals import Seals
-from holdfast.sidecar.traffic import Traffic
+from holdfast.sidecar.traffic import Loans, Traffic
 
 
 @dataclass
@@ -45,6 +45,7 @@ class Service:
         self.traffic = Traffic()
         self.registry = CollectorRegistry()
         self.registry.register(self.traffic)
+        self.registry.register(Loans(self.lending))
         Metrics(registry=self.registry).follow(self.client)
         self.lines = Feeds(self.operator.watch)
         self.channels = Channels()
@@ -63,9 +64,10 @@ class Service:
         """A service of a client and its keeper. Needs a running event loop: candidates stand from now on."""
         candidates = Candidates(client, elect)
         leaders = Leaders(client, candidates)
-        lending = Lending(client._house, most.holds)
+        drain = Drain()
+        lending = Lending(client._house, most.holds, drain)
         limits = Limits(most, time.monotonic)
-        return cls(client, keeper, candidates, leaders, limits, Drain(), lending, tokens)
+        return cls(client, keeper, candidates, leaders, limits, drain, lending, tokens)
 
     def admits(self, caller: Caller) -> bool:
         """May who was let in go on? Not, when its token was taken back meanwhile."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import InvalidOption
+from holdfast.limits import SOCKET_PATH_BYTES_MAX
 from holdfast.names import encode
 from holdfast.sidecar.bounds import DRAIN_SECONDS_DEFAULT
 from holdfast.sidecar.limits import Most
@@ -32,8 +33,10 @@ class Address:
         """[HOST:]PORT or unix:PATH. Raises InvalidOption."""
         if text.startswith(_UNIX):
             path = text.removeprefix(_UNIX)
-            if not path.startswith("/") or len(path.encode()) > 100 or "\0" in path:
-                raise InvalidOption(f"{text!r}: after unix: comes an absolute path of at most 100 bytes")
+            if not path.startswith("/") or len(path.encode()) > SOCKET_PATH_BYTES_MAX or "\0" in path:
+                raise InvalidOption(
+                    f"{text!r}: after unix: comes an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes"
+                )
             return cls(path=path)
         host, _, port = text.rpartition(":")
         if not (port.isascii() and port.isdecimal()) or int(port) > _PORT_MAX:

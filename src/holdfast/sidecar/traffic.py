@@ -1,8 +1,13 @@
-"""What the service counts of its requests, for Prometheus, beside what `holdfast.metrics` counts of the holds.
+"""What the service counts of itself, for Prometheus, beside what `holdfast.metrics` counts of the holds.
 
 holdfast_http_requests_total{route, status}
 holdfast_http_request_seconds_total{route}      how long they took, waits included
 holdfast_http_requests_running                  streams and waiting acquires included
+holdfast_lent_leases                            leases of thin clients that stand here
+holdfast_lent_tickets                           tickets under them, of those that wait as well
+holdfast_lent_leases_ended_total{ending}        closed, expired (not renewed), lost (by the store), shutdown (ours)
+
+A lease that the store never granted is none of those. What is held under a lent lease is its client's to count.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from holdfast.sidecar.lending import Lending
 
 
 class Traffic(Collector):
@@ -38,3 +45,20 @@ class Traffic(Collector):
             seconds.add_metric((route,), took)
         yield seconds
         yield GaugeMetricFamily("holdfast_http_requests_running", "Requests under way.", value=self.running)
+
+
+class Loans(Collector):
+    """What is lent to thin clients, and why what was is over: each ending from the start, so that none is missed."""
+
+    def __init__(self, lending: Lending) -> None:
+        self._lending = lending
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """What Prometheus asks for."""
+        standing = self._lending.standing
+        yield GaugeMetricFamily("holdfast_lent_leases", "Leases of thin clients.", value=standing.leases)
+        yield GaugeMetricFamily("holdfast_lent_tickets", "Tickets under them.", value=standing.tickets)
+        ended = CounterMetricFamily("holdfast_lent_leases_ended", "Leases that are over, by why.", labels=("ending",))
+        for ending, count in self._lending.ended.items():
+            ended.add_metric((ending.value,), count)
+        yield ended

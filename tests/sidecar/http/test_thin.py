@@ -319,6 +319,17 @@ def test_release_takes_an_answer_that_says_nothing_of_the_lease(
             assert lease.leave(hold._ticket, soon()) is True
 
 
+def test_client_knows_that_it_forwards_before_anybody_was_asked() -> None:
+    """By what its backend is: where the lines are, nobody can say yet. Other backends name their lines themselves."""
+    with holdfast.connect("http://127.0.0.1:1/jobs") as client:
+        assert isinstance(client._house._forwards, ServiceBackend)
+        with pytest.raises(holdfast.StoreUnavailable, match="was not asked yet"):
+            client._house.line_name("a")
+    with holdfast.connect("memory://forwards/ns") as client:
+        assert client._house._forwards is None
+        assert client._house.line_name("a") == "ns/a"
+
+
 def test_second_endpoint_serves_when_the_first_is_not_there(open_service: Service, name: str) -> None:
     """`http://a,b`: the client goes on to the next."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -411,6 +422,27 @@ def test_amendment_that_was_overtaken_ends_no_hold(thin: holdfast.Client, name: 
         lease._orders = iter([earlier])  # type: ignore[assignment]  # what the other thread had taken
         assert lease.amend(ticket, "earlier", soon()) is True
         assert [t.value for t in lease.survey(name, soon()).tickets] == ["later"]
+
+
+def test_metrics_tell_what_the_service_has_lent_and_why_it_ended(store_url: str, tmp_path: Path, name: str) -> None:
+    """As Prometheus reads it: standing leases and tickets, and each ending."""
+
+    def told(user: User) -> dict[str, float]:
+        lines = [line for line in user.get("/metrics").text.splitlines() if line.startswith("holdfast_lent_")]
+        return {sample: float(value) for sample, value in (line.rsplit(" ", 1) for line in lines)}
+
+    with serving(store_url, tmp_path) as service, service.user() as user:
+        with holdfast.connect(service.url, ttl=20) as client, client.lock(name):
+            assert told(user)["holdfast_lent_leases"] == 1.0
+            assert told(user)["holdfast_lent_tickets"] == 1.0
+        assert told(user) == {
+            "holdfast_lent_leases": 0.0,
+            "holdfast_lent_tickets": 0.0,
+            'holdfast_lent_leases_ended_total{ending="closed"}': 1.0,
+            'holdfast_lent_leases_ended_total{ending="expired"}': 0.0,
+            'holdfast_lent_leases_ended_total{ending="lost"}': 0.0,
+            'holdfast_lent_leases_ended_total{ending="shutdown"}': 0.0,
+        }
 
 
 def test_two_hundred_waiters_of_one_client_cost_one_stream(open_service: Service, name: str) -> None:

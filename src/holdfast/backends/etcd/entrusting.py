@@ -114,6 +114,8 @@ class EtcdEntrusting:
         return {"waiting": len(parts.rounds), "spares": len(parts.spares), "chores": parts.chores.open}
 
     def close(self, until: float) -> None:
+        now = self._clock.now()
+        self._parts.chores.finish(now + (until - now) / 2)  # the other half is for what is still ours
         for lease in list(self._parts.leases):
             self._end(lease, until)
         for spare in self._parts.spares.close():

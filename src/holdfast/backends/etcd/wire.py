@@ -18,7 +18,7 @@ from holdfast.backends.etcd.words import Answer, Header, Life, Range, Txn, Watch
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.lease import Surroundings
 from holdfast.links.session import Session
-from holdfast.options import Options
+from holdfast.options import Options, shown
 from holdfast.retry import persist
 
 Outcome = TypeVar("Outcome")
@@ -154,9 +154,8 @@ class Wire:
         self._transport.close()
 
     def statistics(self) -> dict[str, object]:
-        host, port = self._transport.session.endpoint
         return {
-            "endpoint": f"{host}:{port}",
+            "endpoint": shown(self._transport.session.endpoint),
             "endpoints_failed": self._transport.session.generation,
             "watches": self._watcher.watches,
             "watch_connections": self._watcher.connections,

@@ -13,7 +13,7 @@ from holdfast.backends.service.lease import ServiceLease
 from holdfast.backends.service.replicas import Replicas
 from holdfast.fence import line_of
 from holdfast.lease import LeaseState, Surroundings
-from holdfast.options import Options
+from holdfast.options import Options, shown
 
 __all__ = ["ServiceBackend"]
 
@@ -44,9 +44,8 @@ class ServiceBackend:
         return self._replicas.any.calls.place.incarnation
 
     def statistics(self) -> dict[str, object]:
-        host, port = self._replicas.any.calls.session.endpoint
         return {
-            "endpoint": f"{host}:{port}",
+            "endpoint": shown(self._replicas.any.calls.session.endpoint),
             "endpoints_failed": sum(replica.calls.session.generation for replica in self._replicas),
             "waits": sum(replica.changes.waits for replica in self._replicas),
             "streams": sum(replica.changes.streams for replica in self._replicas),

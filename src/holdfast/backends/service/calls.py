@@ -18,7 +18,7 @@ from holdfast.errors import (
 from holdfast.lease import Surroundings
 from holdfast.links import http
 from holdfast.links.session import Refusal, Session
-from holdfast.options import Options
+from holdfast.options import Endpoint, Options
 from holdfast.remote import Json
 from holdfast.retry import persist
 
@@ -73,7 +73,7 @@ class Calls:
         """The same, sent once. After StoreUnavailable its fate is unknown."""
         return self._answer(path, body, until).told()
 
-    def ask_anybody(self, path: str, body: Json, until: float) -> tuple[tuple[str, int], Any]:  # Any: JSON
+    def ask_anybody(self, path: str, body: Json, until: float) -> tuple[Endpoint, Any]:  # Any: JSON
         """The same, and the endpoint that answered."""
         answer = self._answer(path, body, until)
         return answer.endpoint, answer.told()
@@ -92,7 +92,7 @@ class Answer(http.Answer):
     """What came back, and from where."""
 
     __slots__ = ("endpoint",)
-    endpoint: tuple[str, int]
+    endpoint: Endpoint
 
     @property
     def refusal(self) -> Refusal | None:
@@ -112,9 +112,7 @@ class Connection(http.Connection):
 
     answer = Answer
 
-    def __init__(
-        self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float, bearer: str | None
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float, bearer: str | None) -> None:
         super().__init__(endpoint, tls, seconds)
         self._bearer = bearer
 
@@ -136,10 +134,10 @@ class Dialect:
     def __init__(self, bearer: str | None) -> None:
         self._bearer = bearer
 
-    def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection:
+    def connect(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> Connection:
         return Connection(endpoint, tls, seconds, self._bearer)
 
-    def dial(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+    def dial(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
         return http.connect(endpoint, tls, seconds)
 
     def sign_in(self, user: str, password: str) -> tuple[str, bytes]:

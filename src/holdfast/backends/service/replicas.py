@@ -15,7 +15,7 @@ from holdfast.backends.service.calls import Calls
 from holdfast.backends.service.changes import Changes
 from holdfast.helpers import Helpers
 from holdfast.lease import Surroundings
-from holdfast.options import Options
+from holdfast.options import Endpoint, Options
 
 _HEART_SECONDS: Final = 5.0
 
@@ -43,13 +43,13 @@ class Replicas:
         self._around = around
         self.any = Replica(options, around)
         self._guard = threading.RLock()  # guards _lenders
-        self._lenders: dict[tuple[str, int], Replica] = {}
+        self._lenders: dict[Endpoint, Replica] = {}
 
     def __iter__(self) -> Iterator[Replica]:
         with self._guard:
             return iter([self.any, *self._lenders.values()])
 
-    def at(self, endpoint: tuple[str, int]) -> Replica:
+    def at(self, endpoint: Endpoint) -> Replica:
         """The one there."""
         if len(self._options.endpoints) == 1:
             return self.any

@@ -47,7 +47,7 @@ from holdfast.errors import (
     TLSFailed,
 )
 from holdfast.lease import Surroundings
-from holdfast.options import Options
+from holdfast.options import Options, shown
 from holdfast.signals import Signal
 from holdfast.tls import PROBE_SECONDS, speaks_tls
 
@@ -80,7 +80,7 @@ class Connection:
         self._handler = Handler(options, ttl / (len(options.endpoints) + 2), self._connect_failed)
         self._client = Client(
             self._admitted,
-            hosts=",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in options.endpoints),
+            hosts=",".join(map(shown, options.endpoints)),
             timeout=ttl,
             handler=self._handler,
             auth_data=[("digest", f"{options.user}:{options.password or ''}")] if options.user else None,

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from holdfast.cli.checkup import versions
 from holdfast.cli.checkup.finding import Finding, State, fail, ok, warn
-from holdfast.cli.checkup.plain import Endpoint, ask_http, look_at_tls, reach, reason, shown
+from holdfast.cli.checkup.plain import ask_http, look_at_tls, reach, reason
 from holdfast.errors import HoldfastError
-from holdfast.options import Options
+from holdfast.options import Endpoint, Options, shown
 
 _NOSPACE: Final = "NOSPACE"
 _FULL: Final = 0.8

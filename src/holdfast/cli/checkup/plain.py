@@ -10,14 +10,12 @@ import socket
 import ssl
 import time
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.errors import TLSFailed
-from holdfast.options import Options
+from holdfast.options import Endpoint, Options, shown
 from holdfast.tls import speaks_tls, tls_context
-
-Endpoint: TypeAlias = tuple[str, int]
 
 _ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 _CERTIFICATE_DAYS_LEAST: Final = 14
@@ -31,12 +29,6 @@ class Answer:
     status: int
     text: str
     took: float
-
-
-def shown(endpoint: Endpoint) -> str:
-    """As it stands in a URL."""
-    host, port = endpoint
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def connect(endpoint: Endpoint, options: Options, seconds: float) -> socket.socket:

@@ -8,10 +8,9 @@ from typing import Final
 
 from holdfast.cli.checkup import etcd, versions, zookeeper
 from holdfast.cli.checkup.finding import Finding
-from holdfast.cli.checkup.plain import shown
 from holdfast.cli.checkup.service import look_at_clock, look_at_service
 from holdfast.cli.tuning.renewals import Connect
-from holdfast.options import Options
+from holdfast.options import Options, shown
 
 _AT_ONCE_MAX: Final = 8
 

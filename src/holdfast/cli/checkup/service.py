@@ -22,11 +22,13 @@ from holdfast.errors import (
     StoreRefused,
     TLSFailed,
 )
-from holdfast.options import Options
+from holdfast.options import Options, is_path
 
 _NAMED_MAX: Final = 10
 _LOOPBACK: Final = ("127.", "localhost", "::1")
 _SLEPT: Final = 1.0
+_SERVICES: Final = ("http", "https")
+"""Schemes of stores whose endpoints are not looked at one by one."""
 
 
 def look_at_clock() -> Finding:
@@ -78,7 +80,7 @@ def _users(options: Options) -> Finding:
     if options.cert is not None:
         return ok("auth", "", "no user was needed; a client certificate was shown")
     told = "no user was needed: whoever reaches the store may take and free locks"
-    if all(host.startswith(_LOOPBACK) for host, _ in options.endpoints):
+    if all(is_path(endpoint) or endpoint[0].startswith(_LOOPBACK) for endpoint in options.endpoints):
         return ok("auth", "", told)
     return warn("auth", "", told, "give it users (etcd) or a digest identity (ZooKeeper), or keep strangers away")
 
@@ -126,9 +128,13 @@ def _told(error: HoldfastError, options: Options) -> Finding:
             return fail("auth", "", told, "check user and password, before the hosts in the URL")
         case PermissionDenied():
             do = f"grant the user reading and writing under {options.namespace!r}"
-            return fail("auth", "", told, do)
+            of_service = (
+                "give the token the scopes acquire and read; or, at a UNIX socket, run as a user who may use it"
+            )
+            return fail("auth", "", told, of_service if options.scheme in _SERVICES else do)
         case TLSFailed():
             return fail("tls", "", told, "check ca, cert and key")
         case GatewayDisabled():
             return fail("gateway", "", told, "turn it on, or use etcd+grpc://")
-    return fail("lock", "", told, "see what the endpoints say above")
+    at_service = "see that `holdfast serve` runs where the URL says, and has its store"
+    return fail("lock", "", told, at_service if options.scheme in _SERVICES else "see what the endpoints say above")

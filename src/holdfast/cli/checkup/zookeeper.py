@@ -11,9 +11,9 @@ from typing import Final
 
 from holdfast.cli.checkup import versions
 from holdfast.cli.checkup.finding import Finding, State, fail, ok, warn
-from holdfast.cli.checkup.plain import Endpoint, ask_word, look_at_tls, reach, reason, shown
+from holdfast.cli.checkup.plain import ask_word, look_at_tls, reach, reason
 from holdfast.errors import HoldfastError
-from holdfast.options import Options
+from holdfast.options import Endpoint, Options, shown
 
 _NOT_ALLOWED: Final = "is not executed because it is not in the whitelist"
 _NOT_SERVING: Final = "not currently serving"

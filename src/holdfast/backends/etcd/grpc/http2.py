@@ -20,6 +20,7 @@ from hpack import Decoder
 from hpack.exceptions import HPACKError
 
 from holdfast.links.session import Refusal
+from holdfast.options import Endpoint, shown
 
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE = 0, 1, 3, 4, 5
 _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = 6, 7, 8, 9
@@ -86,9 +87,8 @@ class NotHttp2(Exception):
 class Http2:
     """What is sent and what has come over one connection. Knows no socket: bytes in, bytes out."""
 
-    def __init__(self, endpoint: tuple[str, int], *, tls: bool) -> None:
-        host, port = endpoint
-        self._authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def __init__(self, endpoint: Endpoint, *, tls: bool) -> None:
+        self._authority = shown(endpoint)
         self._scheme = b"\x87" if tls else b"\x86"
         self._heads: dict[tuple[str, str | None], bytes] = {}
         self._decoder = Decoder()
