@@ -15,13 +15,14 @@ import os
 import platform
 import random
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from benchmarks.findings import Findings, together
+from benchmarks.findings import Findings, Floor, together
 from benchmarks.ground import FULL, QUICK, Effort, Ground
 from benchmarks.report import as_markdown, has_marks, in_short, put_between_marks
 from tests.servers import PROVIDER_NAMES
@@ -59,8 +60,16 @@ def _quiet() -> Iterator[None]:
 
 
 def _part(name: str, ground: Ground) -> Findings:
-    """A part is imported when it is run: not every one needs what another one does."""
-    findings: Findings = importlib.import_module(f"benchmarks.{name}").run(ground)
+    """A part is imported when it is run: not every one needs what another one does.
+
+    One that fails is told among the floors, and costs none of the others: they may have taken an hour.
+    """
+    try:
+        findings: Findings = importlib.import_module(f"benchmarks.{name}").run(ground)
+    except Exception as error:  # whatever it is
+        traceback.print_exc()
+        told = f"failed: {type(error).__name__}: {error}"
+        return Findings(floors=[Floor(f"the part `{name}`, failures", 0.0, 1.0, told)])
     return findings
 
 

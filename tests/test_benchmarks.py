@@ -6,6 +6,7 @@ import random
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -117,6 +118,25 @@ def test_a_part_is_run_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     text = report.read_text("utf-8")
     assert "| store clients that `import holdfast` imports | ≤ 0 | 0 | met |" in text
     assert "| `import kazoo.client` | 1.00 (1.00–1.00) |" in text
+
+
+def test_a_part_that_fails_is_told_and_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of figures is not lost to the last of the parts; the exit code is 1."""
+
+    def failing(_: object) -> Findings:
+        raise RuntimeError("nobody had a turn")
+
+    def fine(_: object) -> Findings:
+        return Findings([Section("found", ["one line"])])
+
+    monkeypatch.setitem(sys.modules, "benchmarks.imports", SimpleNamespace(run=failing))
+    monkeypatch.setitem(sys.modules, "benchmarks.cycles", SimpleNamespace(run=fine))
+    report = tmp_path / "report.md"
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "imports,cycles", "--markdown", str(report)])
+    assert command.main() == 1
+    told = report.read_text("utf-8")
+    assert "failed: RuntimeError: nobody had a turn" in told
+    assert "one line" in told
 
 
 def test_a_report_goes_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
