@@ -98,8 +98,7 @@ def test_release_that_is_answered_only_after_its_lease_has_ended_does_not_claim_
         ThreadPoolExecutor() as pool,
     ):
         hold = client.lock("a").acquire()
-        lost = proxy.lose_request(leaves)
-        proxy.lose_request(leaves, times=10_000)
+        lost = _lose_removals(proxy)
         released = pool.submit(hold.release)
         assert lost.wait(10.0)
         assert etcdctl(cluster, "lease", "revoke", hold.lease_id).returncode == 0
@@ -124,8 +123,7 @@ def test_release_of_a_hold_in_others_hands_that_is_answered_late_does_not_claim_
         hold = _entrusted(entrusting, Entry("a", "me", reach=Reach.AHEAD))
         proven = entrusting.renew(hold, SYSTEM_CLOCK.now() + 10.0)
         assert proven is not None
-        lost = proxy.lose_request(leaves)
-        proxy.lose_request(leaves, times=10_000)
+        lost = _lose_removals(proxy)
         released = pool.submit(entrusting.release, hold, SYSTEM_CLOCK.now() + 60.0)
         assert lost.wait(10.0)
         assert eventually(lambda: f"{int(hold.lease_id, 16):016x}" not in leases(cluster), 30.0)
@@ -150,14 +148,20 @@ def test_ticket_on_a_lease_of_its_own_that_ends_while_it_leaves_is_not_said_to_h
         lease = entrusting.open(2.0, None)
         ticket = lease.enter(entry, SYSTEM_CLOCK.now() + 10.0).find(entry.id)
         assert ticket is not None
-        lost = proxy.lose_request(leaves)
-        proxy.lose_request(leaves, times=10_000)
+        lost = _lose_removals(proxy)
         left = pool.submit(lease.leave, ticket, SYSTEM_CLOCK.now() + 60.0)
         assert lost.wait(10.0)
         assert etcdctl(cluster, "lease", "revoke", lease.id).returncode == 0
         assert eventually(lambda: lease.state is LeaseState.LOST, 30.0)
         proxy.forget()
         assert left.result(60.0) is False
+
+
+def _lose_removals(proxy: FaultProxy) -> threading.Event:
+    """Until the proxy forgets it. The event is set once one was lost."""
+    first = proxy.lose_request(leaves)
+    proxy.lose_request(leaves, times=10_000)
+    return first
 
 
 def _entrusted(entrusting: Entrusting, entry: Entry) -> Entrusted:
