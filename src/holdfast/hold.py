@@ -10,7 +10,6 @@ lease knows it asks the lease for, at every reading.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import threading
 from collections.abc import Callable, Sequence
@@ -144,7 +143,7 @@ class Holding:
 
         Guards (`holdfast.fencing`) decide by it. Raises InvalidFence where too many seats are held together.
         """
-        return dataclasses.replace(self._plain_fence(), ids=self._ids)
+        return Fence(self._house.line_name(self.resource), self._token, self._incarnation, self._ids)
 
     @property
     def resource(self) -> str:

@@ -37,9 +37,8 @@ def test_id_of_a_hold_says_what_was_written_however_often_it_is_read(what: OwnId
     assert holdids.read(text) == holdids.read(text) == what
     for number in range(3000):
         holdids.read(holdids.write(TimedId(f"n-{number}", "i", "", "s")))
-    known = holdids._read.cache_info()
-    assert known.maxsize is not None
-    assert known.currsize <= known.maxsize < 3000
+    assert len(holdids._known) == holdids._KNOWN_MAX < 3000
+    assert text not in holdids._known
     assert holdids.read(text) == what
 
 

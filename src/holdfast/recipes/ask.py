@@ -22,5 +22,13 @@ class Ask:
     value: str = ""
     lock_delay: float = 0.0
 
-    def entry(self) -> Entry:
-        return Entry(self.resource, self.owner, self.mode, self.weight, self.limit, self.value, self.rule.reach)
+    def over(self, ttl: float) -> Ask:
+        """The same, by a lease of another TTL."""
+        return Ask(
+            self.resource, self.rule, ttl, self.owner, self.mode, self.weight, self.limit, self.value, self.lock_delay
+        )
+
+    def entry(self, ticket_id: str | None = None) -> Entry:
+        """For one ticket, of that id or a new one."""
+        facts = (self.resource, self.owner, self.mode, self.weight, self.limit, self.value, self.rule.reach)
+        return Entry(*facts) if ticket_id is None else Entry(*facts, ticket_id)

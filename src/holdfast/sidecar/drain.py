@@ -41,14 +41,15 @@ class Drain:
             nonlocal ended
             ended = task.cancel()
 
+        self._told[end] = end
         try:
-            with self.tells(end):
-                yield
+            yield
         except asyncio.CancelledError:
             if ended and task.cancelling() <= before + 1:  # nobody else has cancelled it
                 raise draining() from None
             raise
         finally:
+            del self._told[end]
             if ended:  # also where it became something else on its way out
                 task.uncancel()
 

@@ -21,6 +21,8 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Coroutine[Any, Any, Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
+CONNECTION: Final = "holdfast.connection"
+"""In an ASGI scope: which connection the request came on."""
 JSON_TYPE: Final = "application/json"
 EVENTS_TYPE: Final = "text/event-stream"
 _QUERY_FIELDS_MAX: Final = 32
@@ -45,7 +47,7 @@ class HungUp(Exception):
 class Request:
     """One request. Header names are in lower case; the path's segments and the query are decoded, strictly."""
 
-    __slots__ = ("_body_read", "_receive", "headers", "method", "peer", "scope", "segments")
+    __slots__ = ("_receive", "headers", "method", "peer", "scope", "segments")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -55,14 +57,16 @@ class Request:
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.segments: tuple[str, ...] = ()
         self._receive = receive
-        self._body_read = False
 
     def read_path(self) -> tuple[str, ...]:
         """The path's segments, decoded one by one. Raises Malformed."""
         raw: bytes = self.scope["raw_path"]
         if not raw.startswith(b"/"):
             raise Malformed("the path has to begin with a slash")
-        self.segments = tuple(_decoded(part) if b"%" in part else _plain(part) for part in raw[1:].split(b"/"))
+        if b"%" in raw:
+            self.segments = tuple(_decoded(part) if b"%" in part else _plain(part) for part in raw[1:].split(b"/"))
+        else:
+            self.segments = tuple(_plain(raw[1:]).split("/"))
         return self.segments
 
     def query(self) -> dict[str, str]:
@@ -97,24 +101,20 @@ class Request:
         announced = self.header(b"content-length")
         if announced is not None and announced.isdecimal() and int(announced[:20]) > bytes_max:
             raise TooLarge  # before a byte of it is read, and before 100-continue asks for it
-        got: list[bytes] = []
-        size = 0
+        come = self._come()
+        if come is not None and not come.get("more_body"):  # all of it: a time-out would cost more than the reading
+            return self._part(come, bytes_max)
+        got = [b"" if come is None else self._part(come, bytes_max)]
+        left = bytes_max - len(got[0])
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise HungUp
-                    part: bytes = message.get("body", b"")
-                    size += len(part)
-                    if size > bytes_max:
-                        raise TooLarge
-                    got.append(part)
-                    if not message.get("more_body"):
-                        self._body_read = True
-                        return got[0] if len(got) == 1 else b"".join(got)
+                while come is None or come.get("more_body"):
+                    come = await self._receive()
+                    got.append(self._part(come, left))
+                    left -= len(got[-1])
         except TimeoutError:
             raise TooSlow from None
+        return b"".join(got)
 
     async def hung_up(self) -> None:
         """Returns when the client has gone. What it sends until then beyond its body is not kept."""
@@ -123,16 +123,30 @@ class Request:
 
     def has_hung_up(self) -> bool:
         """Has the client gone, as far as is known by now? As `hung_up`, but it waits for nothing."""
-        while True:  # ends: what has come is no more than what was read of the connection before
-            asking = self._receive()
-            try:
-                asking.send(None)
-            except StopIteration as told:
-                if told.value["type"] == "http.disconnect":
-                    return True
-            else:
-                asking.close()
-                return False
+        while (come := self._come()) is not None:  # ends: that is no more than was read of the connection before
+            if come["type"] == "http.disconnect":
+                return True
+        return False
+
+    def _come(self) -> Message | None:
+        """What has come of it and was not received yet; None where that is nothing."""
+        asking = self._receive()
+        try:
+            asking.send(None)
+        except StopIteration as told:
+            message: Message = told.value
+            return message
+        asking.close()
+        return None
+
+    def _part(self, message: Message, bytes_max: int) -> bytes:
+        """Of the body. Raises TooLarge, HungUp."""
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        part: bytes = message.get("body", b"")
+        if len(part) > bytes_max:
+            raise TooLarge
+        return part
 
 
 @dataclass(slots=True)

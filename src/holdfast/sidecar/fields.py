@@ -224,7 +224,7 @@ def _refuse_unknown(fields: Sequence[Field], told: Mapping[str, Any]) -> None:
 
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+        told = _STRICT.decode(raw.decode("utf-8"))
     except UnicodeDecodeError:
         raise NotJSON("the body is not UTF-8") from None
     except RecursionError:
@@ -245,6 +245,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
 
 
 def kind_of(value: Any) -> str:

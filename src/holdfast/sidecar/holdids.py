@@ -9,8 +9,8 @@ import base64
 import hashlib
 import json
 import re
+from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from holdfast.entrusting import Entrusted
@@ -23,7 +23,10 @@ HoldId: TypeAlias = str
 """Text that is safe in the path of a URL."""
 _LENGTH_MAX: Final = 8192
 _KNOWN_MAX: Final = 1024
-"""Ids that were read last, of at most some 20 KB each; most have a few hundred bytes."""
+"""Ids that were heard of last, of at most some 20 KB each; most have a few hundred bytes."""
+_known: OrderedDict[HoldId, TimedId | OwnId] = OrderedDict()
+"""Kept: each request reads its id twice, and most come to this replica, again and again. Refusals are not."""
+_TERSE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _TIMED: Final = "t"
 _OWN: Final = "o"
 _LEASE: Final = re.compile(r"[1-9a-f][0-9a-f]{0,15}\Z")
@@ -68,20 +71,33 @@ def ticket_id(secret: str) -> str:
 def write(what: TimedId | OwnId) -> HoldId:
     """The id that says so."""
     if isinstance(what, TimedId):
-        return _text(_TIMED, [what.resource, what.instance, what.address, what.secret])
-    return _text(_OWN, [what.resource, what.token, what.lease_id, int(what.worn), what.secret, what.held_together])
+        text = _text(_TIMED, [what.resource, what.instance, what.address, what.secret])
+    else:
+        facts = [what.resource, what.token, what.lease_id, int(what.worn), what.secret, what.held_together]
+        text = _text(_OWN, facts)
+    _know(text, what)
+    return text
 
 
 def read(text: HoldId) -> TimedId | OwnId:
     """What `write` was given. Raises NoSuchHold."""
     if not isinstance(text, str) or not 1 < len(text) <= _LENGTH_MAX or not text.isascii():
         raise _unknown()
-    return _read(text)
+    known = _known.get(text)
+    if known is not None:
+        return known
+    what = _read(text)
+    _know(text, what)
+    return what
 
 
-@lru_cache(maxsize=_KNOWN_MAX)
+def _know(text: HoldId, what: TimedId | OwnId) -> None:
+    _known[text] = what
+    if len(_known) > _KNOWN_MAX:
+        _known.popitem(last=False)
+
+
 def _read(text: HoldId) -> TimedId | OwnId:
-    """Kept: each request reads its id twice, and a hold is renewed again and again. Refusals are not."""
     match _facts(text):
         case [_TIMED, str(resource), str(instance), str(address), str(secret)] if _is_name(resource):
             return TimedId(resource, instance, address, secret)
@@ -93,14 +109,13 @@ def _read(text: HoldId) -> TimedId | OwnId:
 
 
 def _text(kind: str, facts: list[Any]) -> HoldId:  # Any: JSON
-    text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
-    return kind + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return kind + base64.urlsafe_b64encode(_TERSE.encode(facts).encode()).decode().rstrip("=")
 
 
 def _facts(text: HoldId) -> list[Any]:  # Any: JSON of anybody's
     body = text[1:]
     try:
-        facts = json.loads(base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True))
+        facts = json.loads(base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True).decode())
     except (ValueError, RecursionError):
         raise _unknown() from None
     return [text[0], *facts] if isinstance(facts, list) else []
