@@ -29,11 +29,22 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Create2, Watch
+from kazoo.protocol.serialization import (
+    Create2,
+    Delete,
+    Exists,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    SetData,
+    Sync,
+    Watch,
+)
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
+from holdfast import aside
 from holdfast.backends.zookeeper.handler import Client, CreateContainer, Handler, Multi, break_off, log
 from holdfast.belief import EXPIRED
 from holdfast.errors import (
@@ -102,13 +113,16 @@ class Connection:
 
     def wait_connected(self, until: float) -> None:
         """Until the session exists. Raises StoreUnavailable, TLSFailed, AuthenticationFailed."""
-        if not self._clock.wait(self._settled, min(until, self._clock.now() + _SUSPICIOUS_SECONDS)):
-            self._look_for_tls(until)
-            self._clock.wait(self._settled, until)
+        aside.elsewhere(lambda: self._wait_settled(until), until - self._clock.now())
         if self._refused is not None:
             raise copy.copy(self._refused)  # one that is raised again and again keeps the frames of each time
         if not self._settled.is_set():
             raise self._never_connected()
+
+    def _wait_settled(self, until: float) -> None:
+        if not self._clock.wait(self._settled, min(until, self._clock.now() + _SUSPICIOUS_SECONDS)):
+            self._look_for_tls(until)
+            self._clock.wait(self._settled, until)
 
     def stop(self, until: float) -> None:
         """End the session at the store; waits for that until `until`, and goes on in the background after."""
@@ -149,12 +163,20 @@ class Connection:
 
     def ask(self, until: float, *requests: Pending) -> list[Any]:
         """Wait for answers to requests already sent. News about nodes (gone, there, not empty) stay kazoo's errors."""
-        requests[-1].wait(max(0.0, until - self._clock.now()))  # answered in order: the last one wakes us once
+        lane, last = aside.lane(), requests[-1]
+        if lane is None:
+            last.wait(max(0.0, until - self._clock.now()))  # answered in order: the last one wakes us once
+        elif not last.wait(lane.moment()):
+            lane.told(last.tell, max(0.0, until - self._clock.now()))
         return [self._answer(request, until) for request in requests]
 
     def _answer(self, request: Pending, until: float) -> Any:
+        seconds, lane = max(0.0, until - self._clock.now()), aside.lane()
+        if lane is not None and not request.ready():  # the last one was never sent, and those before it were
+            lane.told(request.tell, seconds)
+            seconds = 0.0
         try:
-            return request.get(timeout=max(0.0, until - self._clock.now()))
+            return request.get(timeout=seconds)
         except KazooTimeoutError as error:
             raise StoreUnavailable(f"{self._options.display} did not answer in time") from error
         except KazooException as error:
@@ -185,12 +207,8 @@ class Connection:
                 return AuthenticationFailed(f"{where} does not accept this user and password")
         return StoreRefused(f"{where} refused: {type(error).__name__} {error}".rstrip())
 
-    def create_ticket(self, path: str, data: bytes) -> Pending:
-        # not create_async: it takes its answer through another thread, which costs a tenth of a lock cycle
-        return self.send(Create2(path, data, self.acl, _EPHEMERAL_SEQUENTIAL))
-
-    def create_container(self, path: str) -> Pending:
-        return self.send(CreateContainer(path, b"", self.acl, _CONTAINER))
+    # Not by kazoo's calls of these names: they copy each path that they are given, and a watch keeps that
+    # for as long as it is armed; and the answers to some of them go through another thread.
 
     def send(self, request: Any) -> Pending:
         """Any of kazoo's requests, or one of that kind."""
@@ -198,30 +216,36 @@ class Connection:
         self._client._call(request, result)
         return result
 
+    def create_ticket(self, path: str, data: bytes) -> Pending:
+        return self.send(Create2(path, data, self.acl, _EPHEMERAL_SEQUENTIAL))
+
+    def create_container(self, path: str) -> Pending:
+        return self.send(CreateContainer(path, b"", self.acl, _CONTAINER))
+
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
-        return self._client.get_children_async(path, watch=watch)
+        return self.send(GetChildren(path, watch))
 
     def children_and_stat(self, path: str) -> Pending:
-        return self._client.get_children_async(path, include_data=True)
+        return self.send(GetChildren2(path, None))
 
     def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
-        return self._client.exists_async(path, watch=watch)
+        return self.send(Exists(path, watch))
 
     def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
-        return self._client.get_async(path, watch=watch)
+        return self.send(GetData(path, watch))
 
     def set(self, path: str, data: bytes, version: int = -1) -> Pending:
-        return self._client.set_async(path, data, version)
+        return self.send(SetData(path, data, version))
 
     def delete(self, path: str) -> Pending:
-        return self._client.delete_async(path)
+        return self.send(Delete(path, -1))
 
     def commit(self, operations: Sequence[Any]) -> Pending:
         """All of `operations` (kazoo's requests) or none; answered with an outcome for each, and the zxid."""
         return self.send(Multi(list(operations)))
 
     def sync(self, path: str) -> Pending:
-        return self._client.sync_async(path)
+        return self.send(Sync(path))
 
     def on_event(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the path of every event of every watch, on kazoo's own thread: it must not block.

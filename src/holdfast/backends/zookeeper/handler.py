@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import select
 import socket
@@ -17,7 +18,7 @@ from kazoo.exceptions import (
     ConnectionLoss,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import _STOP, KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import _STOP, AsyncResult, KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import (
     Auth,
@@ -143,11 +144,33 @@ _OVER: Final = {
 }
 
 
+class Pending(AsyncResult):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's answer to come, but that somebody may be told of it right away: kazoo tells by way of another thread."""
+
+    _told: Callable[[], None] | None = None
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call `told` once it is there, on kazoo's thread, or now if it is: it must not block."""
+        with self._condition:
+            if not self.ready():
+                self._told = told
+                return
+        told()
+
+    def _do_callbacks(self) -> None:
+        super()._do_callbacks()
+        told, self._told = self._told, None
+        if told is not None:
+            told()
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, with connections of our own making.
+    """kazoo's threads, one fewer, with connections of our own making.
 
     They leave time to try the next server, verify the server's name, and close what fails half-way.
     """
+
+    _running: bool
 
     def __init__(
         self, options: Options, connect_seconds: float, failed: Callable[[tuple[str, int], Exception], None]
@@ -161,18 +184,24 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._cut = False
 
     def start(self) -> None:
-        """All of its threads or none."""
-        try:
-            super().start()
-        except BaseException:
-            self._running = True  # or it would not stop those it has started
-            self.stop()
-            raise
+        """One thread for answers and for watches alike: kazoo has one for each, and nothing of ours blocks in them."""
+        with self._state_change:
+            if not self._running:
+                self._workers.append(self._create_thread_worker(self.completion_queue))
+                self._running = True
+                atexit.register(self.stop)
+
+    def async_result(self) -> Pending:
+        """For one request."""
+        return Pending(self)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Of a watch."""
+        self.completion_queue.put(lambda: callback.func(*callback.args))
 
     def dismiss(self) -> None:
-        """Its threads end once they have done what they were given. `stop`, but that it waits for nobody."""
-        for work in (self.completion_queue, self.callback_queue):
-            work.put(_STOP)
+        """Its thread ends once it has done what it was given. `stop`, but that it waits for nobody."""
+        self.completion_queue.put(_STOP)
 
     def create_connection(
         self,

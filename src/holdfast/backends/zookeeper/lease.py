@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from kazoo.exceptions import NoNodeError
@@ -21,7 +23,7 @@ from holdfast.backends.zookeeper.lines import Lines
 from holdfast.backends.zookeeper.operating import ZooKeeperOperating
 from holdfast.backends.zookeeper.proof import History, Proof
 from holdfast.backends.zookeeper.sweeper import Sweeper
-from holdfast.backends.zookeeper.watches import Watches
+from holdfast.backends.zookeeper.watches import Watched, Watches
 from holdfast.belief import EXPIRED, Belief, provable
 from holdfast.clock import Timer
 from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
@@ -144,29 +146,24 @@ class ZooKeeperLease:
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
         signal = Signal()
         amendments = amendments or not tickets  # any change
-        stops = [] if len(tickets) == 1 else [self._watch_line(line, tickets, signal)]
+        watched = [] if len(tickets) == 1 else [self._watch_line(line, tickets, signal)]
         if len(tickets) == 1 or amendments:  # a line's node tells of tickets that come and go, not of what is in them
-            stops += [self._watch_ticket(ticket, signal, amendments) for ticket in tickets or line.tickets]
-
-        def close() -> None:
-            for stop in stops:
-                stop()
-            self._belief.drop_wait(signal)
-
-        signal.on_close(close)
+            watched += [self._watch_ticket(ticket, signal, amendments) for ticket in tickets or line.tickets]
+        signal.on_close(_Wait(self, signal, tuple(watched)))
         self._belief.add_wait(signal)
         return signal
 
-    def _watch_ticket(self, ticket: Ticket, signal: Signal, amendments: bool) -> Callable[[], None]:
-        known = ticket.version or 0
-        return self._watches.add(
-            ticket.key,
-            children=False,
-            changed=lambda stat: stat is None or (amendments and stat.version > known),
-            signal=signal,
-        )
+    def stop_waiting(self, signal: Signal, watched: Sequence[Watched]) -> None:
+        """Nothing sets that signal any more."""
+        for one in watched:
+            self._watches.drop(one, signal)
+        self._belief.drop_wait(signal)
 
-    def _watch_line(self, line: Line, tickets: Sequence[Ticket], signal: Signal) -> Callable[[], None]:
+    def _watch_ticket(self, ticket: Ticket, signal: Signal, amendments: bool) -> Watched:
+        changed = partial(_has_changed, ticket.version or 0) if amendments else _has_left
+        return self._watches.add(ticket.key, children=False, changed=changed, signal=signal)
+
+    def _watch_line(self, line: Line, tickets: Sequence[Ticket], signal: Signal) -> Watched:
         path, awaited, there = self._lines.path(line.resource), _keys(tickets), _keys(line.tickets)
 
         def changed(names: Sequence[str]) -> bool:
@@ -416,3 +413,24 @@ class ZooKeeperLease:
 
 def _keys(tickets: Sequence[Ticket]) -> set[str]:
     return {ticket.key for ticket in tickets}
+
+
+@dataclass(slots=True)
+class _Wait:
+    """The end of one, as its signal calls it. Each hold has one, for its own ticket: a closure would be the larger."""
+
+    lease: ZooKeeperLease
+    signal: Signal
+    watched: Sequence[Watched]
+
+    def __call__(self) -> None:
+        self.lease.stop_waiting(self.signal, self.watched)
+
+
+def _has_left(version: int | None) -> bool:
+    return version is None
+
+
+def _has_changed(known: int, version: int | None) -> bool:
+    """Since it was seen."""
+    return version is None or version > known

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
@@ -20,17 +21,25 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from holdfast.backends.zookeeper.connection import Connection, Pending
 from holdfast.signals import Signal
 
-Seen: TypeAlias = Any  # a node's stat, None where it is gone, or a list of children
+Seen: TypeAlias = Any  # a ticket's version, None where it is gone; or a list of children
 Changed: TypeAlias = Callable[[Seen], bool]
 
 
-class _Node:
-    """One armed watch and who waits for it."""
+class Watched:
+    """One armed watch and who waits for it: what kazoo calls when it fires. A session may have 10,000 of them."""
 
-    def __init__(self) -> None:
+    __slots__ = ("armed", "children", "path", "seen", "waiting", "watches")
+
+    def __init__(self, watches: Watches, path: str, *, children: bool) -> None:
+        self.watches = watches
+        self.path = path
+        self.children = children
         self.waiting: dict[Signal, Changed] = {}
         self.seen: Seen = None
         self.armed = False
+
+    def __call__(self, _event: object) -> None:
+        self.watches._fire(self)
 
 
 class Watches:
@@ -39,85 +48,87 @@ class Watches:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._guard = threading.RLock()  # guards everything below
-        self._nodes: dict[tuple[str, bool], _Node] = {}
+        self._tickets: dict[str, Watched] = {}
+        self._lines: dict[str, Watched] = {}
 
     @property
     def count(self) -> int:
-        return len(self._nodes)
+        return len(self._tickets) + len(self._lines)
 
-    def add(self, path: str, *, children: bool, changed: Changed, signal: Signal) -> Callable[[], None]:
-        """Set `signal` when the node (or its children) changes, or now if `changed` says that it has already."""
-        place = (path, children)
+    def add(self, path: str, *, children: bool, changed: Changed, signal: Signal) -> Watched:
+        """Set `signal` when the node (or its children) changes, or now if `changed` says that it has already.
+
+        What it returns is for `drop`.
+        """
+        nodes = self._lines if children else self._tickets
         with self._guard:
-            node = self._nodes.get(place)
+            node = nodes.get(path)
             fresh = node is None
             if node is None:
-                node = self._nodes[place] = _Node()
+                node = nodes[path] = Watched(self, path, children=children)
             node.waiting[signal] = changed
             late = node.armed and changed(node.seen)
         if late:
             signal.set()
         elif fresh:
-            self._arm(place, node)
-        return lambda: self._drop(node, signal)
+            self._arm(node)
+        return node
 
-    def _drop(self, node: _Node, signal: Signal) -> None:
+    def drop(self, watched: Watched, signal: Signal) -> None:
+        """That signal is not to be set by it any more."""
         with self._guard:
-            node.waiting.pop(signal, None)
+            watched.waiting.pop(signal, None)
 
-    def _arm(self, place: tuple[str, bool], node: _Node) -> None:
-        path, children = place
-        ask = self._connection.children if children else self._connection.get
-        ask(path, watch=lambda _: self._fire(place, node)).rawlink(lambda result: self._armed(place, node, result))
+    def _arm(self, node: Watched) -> None:
+        ask = self._connection.children if node.children else self._connection.get
+        ask(node.path, watch=node).rawlink(partial(self._armed, node))
 
-    def _armed(self, place: tuple[str, bool], node: _Node, result: Pending) -> None:
+    def _armed(self, node: Watched, result: Pending) -> None:
         """The server's answer to the arming. On one of kazoo's threads: must not block."""
-        _, children = place
         try:
             seen: Seen = result.get_nowait()
         except KazooException as error:
-            if children and isinstance(error, NoNodeError):
-                self._await_parent(place, node)
-            elif not children and isinstance(error, NoAuthError):
-                self._await_line(place, node)
+            if node.children and isinstance(error, NoNodeError):
+                self._await_parent(node)
+            elif not node.children and isinstance(error, NoAuthError):
+                self._await_line(node)
             else:  # the ticket has left; or it failed, and may or may not be armed: a reason to look
-                self._fire(place, node)
+                self._fire(node)
             return
-        self._show(node, seen if children else seen[1])
+        self._show(node, seen if node.children else seen[1].version)
 
-    def _await_line(self, place: tuple[str, bool], node: _Node) -> None:
+    def _await_line(self, node: Watched) -> None:
         """Another library's ticket, that only its owner may read: servers may tell nobody else what becomes of it, not
         even by `exists`. Its line tells of every change."""
-        line, _, name = place[0].rpartition("/")
+        line, _, name = node.path.rpartition("/")
 
         def armed(result: Pending) -> None:
             if not result.successful() or name not in result.value:
-                self._fire(place, node)
+                self._fire(node)
 
-        self._connection.children(line, watch=lambda _: self._fire(place, node)).rawlink(armed)
+        self._connection.children(line, watch=node).rawlink(armed)
 
-    def _await_parent(self, place: tuple[str, bool], node: _Node) -> None:
+    def _await_parent(self, node: Watched) -> None:
         """There is no such node to list, so nothing is armed: watch for its creation."""
         self._show(node, [])
-        self._connection.exists(place[0], watch=lambda _: self._fire(place, node)).rawlink(
-            lambda result: self._parent_armed(place, node, result)
-        )
+        self._connection.exists(node.path, watch=node).rawlink(partial(self._parent_armed, node))
 
-    def _parent_armed(self, place: tuple[str, bool], node: _Node, result: Pending) -> None:
+    def _parent_armed(self, node: Watched, result: Pending) -> None:
         if not result.successful() or result.value is not None:
-            self._fire(place, node)  # it failed, or the node has come meanwhile
+            self._fire(node)  # it failed, or the node has come meanwhile
 
-    def _show(self, node: _Node, seen: Seen) -> None:
+    def _show(self, node: Watched, seen: Seen) -> None:
         with self._guard:
             node.seen, node.armed = seen, True
             late = [signal for signal, changed in node.waiting.items() if changed(seen)]
         for signal in late:
             signal.set()
 
-    def _fire(self, place: tuple[str, bool], node: _Node) -> None:
+    def _fire(self, node: Watched) -> None:
+        nodes = self._lines if node.children else self._tickets
         with self._guard:
-            if self._nodes.get(place) is node:
-                del self._nodes[place]
+            if nodes.get(node.path) is node:
+                del nodes[node.path]
             waiting, node.waiting = list(node.waiting), {}
         for signal in waiting:
             signal.set()
