@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.drivers import perform
@@ -13,16 +13,19 @@ from holdfast.lease import Workers
 from holdfast.signals import Signal
 from holdfast.turn import Abandon, Await, Steps
 
+if TYPE_CHECKING:  # it needs greenlets, and few need it
+    from holdfast.lanes import Lane, Lanes
+
 Outcome = TypeVar("Outcome")
 
 
-async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome:
-    """Drive `steps` as part of a task: requests run on `workers`, waits cost no thread.
+async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers, lanes: Lanes | None = None) -> Outcome:
+    """Drive `steps` as part of a task: requests run on `workers`, or in `lanes` that take them; waits cost no thread.
 
     A cancelled request may still be under way on its worker; withdrawing what it asked for starts
     only after it has ended, so that its fate is known first.
     """
-    under_way: concurrent.futures.Future[Any] | None = None
+    under_way: concurrent.futures.Future[Any] | Lane | None = None
     try:
         step = next(steps)
         while True:
@@ -32,6 +35,10 @@ async def arun(steps: Steps[Outcome], clock: Clock, workers: Workers) -> Outcome
                 elif isinstance(step, Abandon):
                     _after(under_way, step)
                     outcome = None
+                elif lanes is not None and lanes.take(step):
+                    under_way = lane = lanes.begin(step)
+                    outcome = await lane.ended()
+                    del lane
                 else:
                     under_way = workers.submit(lambda step=step: perform(step))  # type: ignore[misc]  # default binds now
                     outcome = await _begun_by(step.until, under_way, clock, crowded=workers.crowded)
@@ -108,7 +115,7 @@ def _resolve(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-def _after(under_way: concurrent.futures.Future[Any] | None, step: Abandon) -> None:
+def _after(under_way: concurrent.futures.Future[Any] | Lane | None, step: Abandon) -> None:
     if under_way is None or under_way.done():
         perform(step)
     else:

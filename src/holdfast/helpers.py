@@ -34,6 +34,11 @@ class Helpers:
         """Is there more to do than threads to do it?"""
         return self._unfinished > len(self._threads)
 
+    @property
+    def idle(self) -> bool:
+        """Is there nothing to do?"""
+        return not self._unfinished
+
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         """Run `work` soon. Raises ClientClosed after `close`, StoreUnavailable without a thread for it."""
         future: Future[Any] = Future()

@@ -25,7 +25,7 @@ from holdfast.forks import generation, refuse_child
 from holdfast.helpers import Helpers
 from holdfast.hold import Holding
 from holdfast.journal import Journal
-from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings, Workers, forwards
+from holdfast.lease import Backend, Entry, Lease, LeaseState, Surroundings, Workers, forwards, goes_aside
 from holdfast.limits import CHORES_MAX, LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
 from holdfast.names import encode
 from holdfast.operating import Operable, Operating
@@ -40,6 +40,10 @@ _log = logging.getLogger("holdfast")
 
 class Crew(Workers, Protocol):
     """Workers that can be sent home; `Helpers` are such."""
+
+    @property
+    def idle(self) -> bool:
+        """Has none of them anything to do?"""
 
     def close(self, seconds: float) -> None:
         """Take no more work, finish what was taken, wait for that at most `seconds`."""
@@ -114,6 +118,11 @@ class House:
         if self._forwards is not None:
             return self._forwards.line_name(resource)
         return line_of(self.namespace, resource)
+
+    @property
+    def goes_aside(self) -> bool:
+        """May steps on what a service uses of it be carried out in lanes? See lease.py."""
+        return goes_aside(self._backend)
 
     @property
     def store(self) -> str:

@@ -311,6 +311,12 @@ def forwards(backend: Backend) -> Forwards | None:
     return cast(Forwards, backend) if callable(getattr(backend, "line_name", None)) else None
 
 
+def goes_aside(backend: Backend) -> bool:
+    """Do those of its leases that a service uses (each hold's own, where it has such) go aside where they would wait in
+    a lane (aside.py), and hold no lock meanwhile? Of a backend that says nothing of it they block, as they may."""
+    return bool(getattr(backend, "goes_aside", False))
+
+
 class Workers(Protocol):
     """Background threads, bounded."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from holdfast import aside
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.limits import RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX
@@ -44,7 +45,11 @@ def _persist(attempt: Callable[[], Outcome], why: StoreUnavailable, until: float
             raise
 
     def pause(seconds: float) -> None:
-        clock.wait(Signal(), min(until, clock.now() + seconds))
+        lane, due = aside.lane(), min(until, clock.now() + seconds)
+        if lane is None:
+            clock.wait(Signal(), due)
+        else:
+            lane.told(lambda wake: clock.schedule(due, wake))
 
     policy = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(StoreUnavailable),

@@ -18,7 +18,7 @@ STORE_CLIENTS = ("etcd3gw", "hpack", "kazoo", "requests", "websockets", "tenacit
 
 GROUND = {
     # no further down than this: each line may import only from the lines above it
-    **dict.fromkeys(("errors", "limits", "signals", "locks", "events"), 0),
+    **dict.fromkeys(("errors", "limits", "signals", "locks", "events", "aside"), 0),
     **dict.fromkeys(("clock", "forks", "checks", "jsonlog", "names", "schemes"), 1),
     **dict.fromkeys(("options", "retry", "helpers"), 2),
     "tls": 3,
@@ -39,6 +39,7 @@ RANKS = {
     "keys": 35,
     "desk": 35,
     "drivers": 40,
+    "lanes": 42,
     "hold": 40,
     "context": 45,
     "aiodriver": 45,

@@ -52,6 +52,7 @@ class Dialect:
     server: Final = "etcd"
     signs_in: Final = True
     alpn: Final = "x"
+    goes_aside: Final = False
     kept_apart: Final = ""
 
     def __init__(self, clock: VirtualClock, connecting_seconds: float = 0.0, *refusals: Refusal) -> None:

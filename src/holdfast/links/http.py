@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from holdfast import aside
 from holdfast.errors import StoreRefused
 from holdfast.links.session import Refusal
 from holdfast.options import Endpoint, is_path, shown
@@ -185,7 +186,13 @@ class Connection:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
-        if self._patience - left > _ABOUT_SECONDS:
+        lane = aside.lane()
+        if lane is not None:
+            # a long answer is read bit by bit, and others have the thread in between
+            come = len(self._buffer) < _RECEIVE_BYTES and self._poll.poll(lane.moment() * 1000)
+            if not come and not lane.readable(self._sock, left):
+                raise TimeoutError("timed out")
+        elif self._patience - left > _ABOUT_SECONDS:
             self._patience = left
             self._sock.settimeout(left)
         data = self._sock.recv(_RECEIVE_BYTES)

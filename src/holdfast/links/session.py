@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from holdfast.aside import elsewhere
 from holdfast.errors import ClientClosed, PermissionDenied, StoreError, StoreRefused, StoreUnavailable, TLSFailed
 from holdfast.lease import Surroundings
 from holdfast.limits import CONNECTIONS_MAX
@@ -29,6 +30,8 @@ _IDLE_MAX: Final = 4
 _ATTEMPT_LEAST: Final = 1.0
 """A try gets at least this long, if there is so much: a slow store is not to be asked ever more hastily."""
 _SHARE_OF_WAITING: Final = 0.25
+_SENT_AT_ONCE_BYTES: Final = 8 * 1024
+"""The kernel takes so much of a request from whoever sends it, also where the other end stands still."""
 
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM)
 _AT_A_SOCKET: Final = {
@@ -106,6 +109,10 @@ class Dialect(Protocol[ReplyOf]):
         """What is to be spoken, as TLS is told."""
 
     @property
+    def goes_aside(self) -> bool:
+        """Does an exchange in a lane leave its thread to others while it waits for the answer? With TLS none does."""
+
+    @property
     def kept_apart(self) -> str:
         """The path whose requests go over a kept connection of their own; "" for none."""
 
@@ -152,6 +159,7 @@ class Session(Generic[ReplyOf]):
         self._signing_in = threading.RLock()  # held while a token is asked for
         self._closed = False
         self._answered = False
+        self.goes_aside = dialect.goes_aside and self._tls is None and not self.needs_user
         self.on_move: Callable[[], None] = lambda: None
 
     @property
@@ -165,6 +173,11 @@ class Session(Generic[ReplyOf]):
 
     def ask(self, path: str, body: bytes, until: float) -> ReplyOf:
         """One try, one answer; signed in where there is a user. Raises StoreError, and what `refused` gives."""
+        if self.goes_aside and len(body) <= _SENT_AT_ONCE_BYTES:
+            return self._ask(path, body, until)
+        return elsewhere(lambda: self._ask(path, body, until), until - self._around.clock.now())
+
+    def _ask(self, path: str, body: bytes, until: float) -> ReplyOf:
         if not self.needs_user:
             return self._exchange(path, body, until, None)
         token = self.token(until)
@@ -269,9 +282,15 @@ class Session(Generic[ReplyOf]):
         return reply
 
     def _take_slot(self, taken: list[None], until: float) -> None:
+        seconds = self._attempt_seconds(until)
         try:
             # In one call, as locks.py says: no interrupt comes between taking it and knowing that.
-            taken.extend(map(self._slots.get, (True,), (self._attempt_seconds(until),)))
+            taken.extend(map(self._slots.get, (False,)))
+            return
+        except queue.Empty:
+            pass  # wait for one
+        try:
+            elsewhere(lambda: taken.extend(map(self._slots.get, (True,), (seconds,))), seconds)
         except queue.Empty:
             raise StoreUnavailable(
                 f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
@@ -294,7 +313,7 @@ class Session(Generic[ReplyOf]):
             connection = self._idle_one(path)
             if connection is None:
                 fresh = True
-                connection = self._dialect.connect(endpoint, self._tls, self._attempt_seconds(until))
+                connection = self._connected(endpoint, self._attempt_seconds(until))
             else:
                 endpoint = connection.endpoint
             return self._on(connection, path, body, token, until)
@@ -307,6 +326,9 @@ class Session(Generic[ReplyOf]):
         finally:
             if alone and alone[0]:
                 self._kept_apart.release()
+
+    def _connected(self, endpoint: Endpoint, seconds: float) -> Connection[ReplyOf]:
+        return elsewhere(lambda: self._dialect.connect(endpoint, self._tls, seconds), seconds)
 
     def _idle_one(self, path: str) -> Connection[ReplyOf] | None:
         pool = self._apart if path == self._dialect.kept_apart else self._idle

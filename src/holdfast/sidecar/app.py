@@ -10,10 +10,12 @@ import logging
 import time
 
 from holdfast.errors import HoldfastError
+from holdfast.lanes import ASKER
 from holdfast.sidecar.access import AccessLog, Asked
 from holdfast.sidecar.admission import admit, check_host
 from holdfast.sidecar.bounds import BODY_SECONDS
 from holdfast.sidecar.exchange import (
+    CONNECTION,
     JSON_TYPE,
     Answer,
     HungUp,
@@ -50,6 +52,7 @@ class App:
         if scope["type"] != "http":
             raise RuntimeError(f"this application knows HTTP and nothing else, not {scope['type']!r}")
         request, asked = Request(scope, receive), Asked()
+        ASKER.set(scope.get(CONNECTION))
         traffic = self._service.traffic
         began = time.perf_counter()
         traffic.running += 1
@@ -105,7 +108,8 @@ class App:
         if route.scope is not None:
             usage.request(keeps=route.keeps)
         asked.fields = fields = read_query(route.in_path, values) if values else {}
-        fields |= read_query(route.query, request.query())
+        if route.query or request.scope["query_string"]:
+            fields |= read_query(route.query, request.query())
         if route.body is not None:
             fields |= read_body(route.body, await _json(request, route.body_bytes_max))
         elif request.method not in ("GET", "HEAD"):

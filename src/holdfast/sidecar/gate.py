@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from holdfast.aiodriver import arun
 from holdfast.errors import StoreUnavailable
 from holdfast.house import House
+from holdfast.lanes import Lanes
 from holdfast.turn import Enter, Steps
 
 Outcome = TypeVar("Outcome")
@@ -31,7 +32,9 @@ class Gate:
         """Would whoever comes now have to wait?"""
         return self._places.locked()
 
-    async def run(self, begin: Callable[[float], Steps[Outcome]], wait_seconds: float) -> Outcome:
+    async def run(
+        self, begin: Callable[[float], Steps[Outcome]], wait_seconds: float, lanes: Lanes | None = None
+    ) -> Outcome:
         """Carry out what `begin` gives, which is told how much of `wait_seconds` is left when it comes through.
 
         Raises StoreUnavailable where it does not within that time, or that of a request.
@@ -46,7 +49,7 @@ class Gate:
         try:
             left = max(0.0, wait_seconds - (clock.now() - came)) if wait_seconds else 0.0
             steps = _until_entered(begin(left), through)
-            return await arun(steps, clock, self._house.workers)
+            return await arun(steps, clock, self._house.workers, lanes)
         finally:
             through.leave()
 

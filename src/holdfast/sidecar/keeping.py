@@ -33,6 +33,8 @@ from holdfast.clock import Clock
 from holdfast.errors import AcquireTimeout, ClientClosed, HoldfastError, InvalidOption
 from holdfast.fence import Fence
 from holdfast.house import House
+from holdfast.lanes import Lanes
+from holdfast.limits import WORKERS_MAX
 from holdfast.names import checked_owner, encode
 from holdfast.recipes import lock, rwlock, semaphore
 from holdfast.recipes.ask import Ask
@@ -96,9 +98,10 @@ class Keeper:
         self._house: House = client._house
         self._once: Once[Wanted, Kept] = Once(self._house.clock, remembers_seconds)
         self._gate = gate = Gate(self._house)
-        self._timed = TimedHolds(self._house, gate, address)
+        lanes = Lanes(self._house.workers, WORKERS_MAX if self._house.goes_aside else 0)
+        self._timed = TimedHolds(self._house, gate, lanes, address)
         entrusting = self._house.entrusting()
-        self._own = None if entrusting is None else OwnHolds(self._house, gate, entrusting, remembers_seconds)
+        self._own = None if entrusting is None else OwnHolds(self._house, gate, lanes, entrusting, remembers_seconds)
         self._waits = Waits()
         self._closed = False
 
@@ -251,4 +254,4 @@ def _ask(wanted: Wanted) -> Ask:
         raise InvalidOption("slots and shared exclude each other: a name is a semaphore or a read/write lock")
     else:
         ask = semaphore.seat(wanted.resource, wanted.slots, wanted.weight, ttl, owner)
-    return dataclasses.replace(ask, value=value)
+    return dataclasses.replace(ask, value=value) if value else ask

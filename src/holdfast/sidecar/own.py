@@ -6,7 +6,6 @@ What has to be known of such a hold stands in its id. What is remembered here is
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -18,6 +17,7 @@ from holdfast.entrusting import Entrusted, Entrusting, KeySpent, Once, Proof
 from holdfast.errors import HoldfastError
 from holdfast.hold import held_together
 from holdfast.house import House
+from holdfast.lanes import Lanes
 from holdfast.lease import Entry
 from holdfast.limits import ENTRUSTED_KNOWN_MAX, FENCE_HOLDERS_MAX
 from holdfast.recipes.ask import Ask
@@ -59,8 +59,11 @@ class _Told(NamedTuple):
 class OwnHolds:
     """Any number of them, for one event loop."""
 
-    def __init__(self, house: House, gate: Gate, entrusting: Entrusting, remembers_seconds: float) -> None:
+    def __init__(
+        self, house: House, gate: Gate, lanes: Lanes, entrusting: Entrusting, remembers_seconds: float
+    ) -> None:
         self._house = house
+        self._lanes = lanes
         self._gate = gate
         self._entrusting = entrusting
         self._remembers_seconds = remembers_seconds
@@ -74,18 +77,20 @@ class OwnHolds:
         """Wait for the turn of `ask`. Raises HoldGone where `key` is spent, KeyReused."""
         try:
             return await self._gate.run(
-                lambda left: self._acquiring(ask, self._house.patience(left), key), wait_seconds
+                lambda left: self._acquiring(ask, self._house.patience(left), key),
+                wait_seconds,
+                self._lanes if key is None else None,  # a key's mark is made under a lock
             )
         except KeySpent as error:
             raise HoldGone(str(error)) from error
 
     async def renew(self, hold_id: OwnId) -> OwnHold:
         """Raises HoldGone, StoreError."""
-        return await arun(self._renewing(hold_id), self._house.clock, self._house.workers)
+        return await arun(self._renewing(hold_id), self._house.clock, self._house.workers, self._lanes)
 
     async def release(self, hold_id: OwnId) -> None:
         """Raises HoldGone, StoreError."""
-        await arun(self._releasing(hold_id), self._house.clock, self._house.workers)
+        await arun(self._releasing(hold_id), self._house.clock, self._house.workers, self._lanes)
 
     async def take_back(self, untold: Untold) -> None:
         """Remove it, unless another replica found it by its key: that may have told its owner. Raises StoreError."""
@@ -114,7 +119,7 @@ class OwnHolds:
 
     def _trying(self, ask: Ask, patience: Patience, secret: str, once: Once | None) -> Steps[OwnHold | None]:
         lease = self._entrusting.open(ask.ttl, once)
-        entry = dataclasses.replace(ask.entry(), id=holdids.ticket_id(secret))
+        entry = ask.entry(holdids.ticket_id(secret))
         turn = yield from take_turn(lease, entry, ask.rule, patience, self._house.clock, self._house.hub)
         if turn is None:
             return None

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.sidecar.admission import CERTIFIED
 from holdfast.sidecar.bounds import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS
+from holdfast.sidecar.exchange import CONNECTION
 from holdfast.sidecar.problems import Code, Problem
 
 _COPIED_BYTES_MAX: Final = 16 * 1024
@@ -120,6 +121,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope[CONNECTION] = id(self)  # type: ignore[typeddict-unknown-key]  # what an application may add
         if self._certified is not None:
             self.scope["extensions"] = {CERTIFIED: {"name": self._certified}}
 

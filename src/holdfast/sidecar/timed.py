@@ -10,7 +10,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from holdfast import checks
@@ -20,6 +19,7 @@ from holdfast.errors import ClientClosed, HoldfastError
 from holdfast.fence import Fence
 from holdfast.hold import Holding, HoldState
 from holdfast.house import House
+from holdfast.lanes import Lanes
 from holdfast.lease import Entry, Lease
 from holdfast.limits import FENCE_HOLDERS_MAX
 from holdfast.recipes.ask import Ask
@@ -106,8 +106,9 @@ class TimedHold(Holding):
 class TimedHolds:
     """All that live by timers of this replica."""
 
-    def __init__(self, house: House, gate: Gate, address: str) -> None:
+    def __init__(self, house: House, gate: Gate, lanes: Lanes, address: str) -> None:
         self._house = house
+        self._lanes = lanes
         self._gate = gate
         self._address = address
         self._instance = secrets.token_hex(8)
@@ -128,9 +129,11 @@ class TimedHolds:
             hold.live(self._forget)
             return hold
 
-        shared = replace(ask, ttl=self._house.options.ttl)
+        shared = ask.over(self._house.options.ttl)
         house = self._house
-        hold = await self._gate.run(lambda left: house.holding(shared, house.patience(left), make), wait_seconds)
+        hold = await self._gate.run(
+            lambda left: house.holding(shared, house.patience(left), make), wait_seconds, self._lanes
+        )
         if hold is not None:
             hold.check()
         return hold
@@ -151,7 +154,7 @@ class TimedHolds:
     async def release(self, hold_id: TimedId) -> None:
         """Raises HoldGone, HeldElsewhere, StoreError."""
         hold = self._find(hold_id)
-        if not await arun(hold.giving_up(), self._house.clock, self._house.workers):
+        if not await arun(hold.giving_up(), self._house.clock, self._house.workers, self._lanes):
             raise gone()
 
     async def until_unbelieved(self) -> None:

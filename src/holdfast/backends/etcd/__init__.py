@@ -62,6 +62,11 @@ class EtcdBackend:
         self._leases: list[EtcdLease] = []
         self.entrusting = EtcdEntrusting(self._wire, self._namespace, around, self._heart)
 
+    @property
+    def goes_aside(self) -> bool:
+        """Over the plain gateway; what is entrusted does, a lease of many tickets is granted under a lock."""
+        return self._wire.goes_aside
+
     def open(self, ttl: float, lock_delay: float) -> EtcdLease:
         lease = EtcdLease(
             self._wire, self._namespace, ttl, lock_delay, self._around, self._heart, self._beat_seconds_max

@@ -125,6 +125,7 @@ class HttpDialect:
     server: Final = "etcd"
     signs_in: Final = True
     alpn: Final = "http/1.1"
+    goes_aside: Final = True
     kept_apart: Final = ""
 
     def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection:

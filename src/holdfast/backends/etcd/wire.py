@@ -78,6 +78,11 @@ class Wire:
         self._watcher = Watcher(transport.session, around, transport, self._probe)
         transport.session.on_move = self._watcher.reconnect
 
+    @property
+    def goes_aside(self) -> bool:
+        """Does an exchange in a lane leave its thread to others while it waits?"""
+        return self._transport.session.goes_aside
+
     def txn(self, txn: Txn, until: float) -> Answer:
         """Carry out one transaction that may be sent twice without harm."""
         tries = 0

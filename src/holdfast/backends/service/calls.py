@@ -129,6 +129,7 @@ class Dialect:
     server: Final = "`holdfast serve`"
     signs_in: Final = False
     alpn: Final = "http/1.1"
+    goes_aside: Final = False
     kept_apart: Final = ""
 
     def __init__(self, bearer: str | None) -> None:

@@ -25,6 +25,8 @@ __all__ = ["ZooKeeperBackend"]
 class ZooKeeperBackend:
     """One ensemble under one namespace. A session per TTL asked for: ZooKeeper's TTL is the session's."""
 
+    goes_aside = True
+
     def __init__(self, options: Options, around: Surroundings) -> None:
         self.name = options.display
         self._options = options

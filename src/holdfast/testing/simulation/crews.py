@@ -39,6 +39,10 @@ class Queue:
     def crowded(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self._running
+
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         # callbacks are taken even then: the house would start a real thread for the last of them
         if self._closed and "callback" not in self._name:

@@ -110,6 +110,7 @@ class GrpcDialect:
     server: Final = "etcd"
     signs_in: Final = True
     alpn: Final = "h2"
+    goes_aside: Final = False
     kept_apart: Final = _LEASE + "LeaseKeepAlive"
 
     def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection:
