@@ -265,6 +265,23 @@ def test_without_the_extra_it_says_what_to_install(package: str) -> None:
     assert done.stderr == f"holdfast: the command line needs the package {package}: pip install 'holdfast[cli]'\n"
 
 
+def test_serve_without_its_extra_says_what_to_install() -> None:
+    """The same for what only `serve` needs."""
+    done = told("sys.modules['greenlet'] = None", "from holdfast.cli import main", "sys.exit(main(['serve']))")
+    assert done.returncode == 69
+    assert "greenlet" in done.stderr
+    assert done.stderr.endswith("pip install 'holdfast[serve]'\n")
+
+
+def test_serve_says_what_of_a_package_that_is_installed_is_missing(tmp_path: Path) -> None:
+    """A wheel that finds no C++ library on a lean system: what pip has installed, it would not install again."""
+    (tmp_path / "greenlet.py").write_text("raise ImportError('libstdc++.so.6: cannot open shared object file')")
+    done = holdfast("serve", given={"PYTHONPATH": str(tmp_path)})
+    assert done.code == 69
+    assert "libstdc++.so.6: cannot open shared object file" in done.complaint
+    assert "pip install" not in done.complaint
+
+
 # Completion.
 
 

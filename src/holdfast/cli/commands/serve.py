@@ -110,9 +110,12 @@ def command(
         from holdfast.sidecar.limits import Most
         from holdfast.sidecar.serving import serve
         from holdfast.sidecar.settings import DEFAULT_LISTEN, Address, Settings, elections
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
         told = f"holdfast serve needs packages that are not installed ({missing}): pip install 'holdfast[serve]'"
         raise Stop(Code.UNREACHABLE, told) from missing
+    except ImportError as broken:  # a wheel without a library that it takes the system to have
+        told = f"a package that holdfast serve needs is installed, but can't be loaded on this system: {broken}"
+        raise Stop(Code.UNREACHABLE, told) from broken
     settings = Settings(
         listen=tuple(map(Address.read, listen or (DEFAULT_LISTEN,))),
         health=None if health_port is None else Address.read(health_port, default_host="0.0.0.0"),
