@@ -97,9 +97,7 @@ class Lean:
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
         """A request."""
-        raw = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        self.sock.sendall(f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw)
+        self.sock.sendall(_request(method, path, body))
 
     def answer(self) -> Any:  # Any: JSON
         """What came back; only 200 is expected."""
@@ -116,6 +114,12 @@ class Lean:
         return json.loads(body)
 
 
+def _request(method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+    raw = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw
+
+
 def _library(store: str) -> str:
     return label("lock", scheme=store)
 
@@ -128,11 +132,12 @@ def _cycles(ground: Ground, servers: Servers, store: str) -> Results:
         lean = Lean(served.endpoint)
         stack.callback(lean.sock.close)
         wish = {"resource": "by-requests", "ownerId": "bench", "ttlSeconds": _TTL}
+        acquire = _request("POST", "/v1/locks/acquire", wish)
+        before, after = _request("DELETE", "/v1/locks/ID").split(b"ID")
 
         def by_requests() -> None:
-            lean.send("POST", "/v1/locks/acquire", wish)
-            held = lean.answer()
-            lean.send("DELETE", f"/v1/locks/{held['leaseId']}")
+            lean.sock.sendall(acquire)
+            lean.sock.sendall(before + lean.answer()["leaseId"].encode() + after)
             lean.answer()
 
         host, port = served.endpoint

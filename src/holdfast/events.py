@@ -145,10 +145,15 @@ class Hub:
         if logged:
             _log(level, happening)
         for subscriber in self._subscribers:
-            try:
-                subscriber(happening)
-            except (Exception, SystemExit):  # a metric that fails must not cost anybody their lock
-                logger.exception("a subscriber to holdfast's events failed")
+            tell(subscriber, happening)
+
+
+def tell(subscriber: Subscriber, happening: Event) -> None:
+    """Tell one subscriber, whatever comes of it."""
+    try:
+        subscriber(happening)
+    except (Exception, SystemExit):  # a metric that fails must not cost anybody their lock
+        logger.exception("a subscriber to holdfast's events failed")
 
 
 def _log(level: int, happening: Event) -> None:

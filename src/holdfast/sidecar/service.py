@@ -11,6 +11,7 @@ from holdfast import aio
 from holdfast.metrics import Metrics
 from holdfast.reports import LineInfo
 from holdfast.sidecar.auth import Caller, Tokens
+from holdfast.sidecar.behind import Behind
 from holdfast.sidecar.candidates import Candidates
 from holdfast.sidecar.channels import Channels
 from holdfast.sidecar.drain import Drain
@@ -46,7 +47,7 @@ class Service:
         self.registry = CollectorRegistry()
         self.registry.register(self.traffic)
         self.registry.register(Loans(self.lending))
-        Metrics(registry=self.registry).follow(self.client)
+        Metrics(registry=self.registry).follow(Behind(self.client))
         self.lines = Feeds(self.operator.watch)
         self.channels = Channels()
         self.seals = Seals()
