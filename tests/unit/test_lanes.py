@@ -20,6 +20,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.helpers import Helpers
 from holdfast.lanes import ASKER, Lane, Lanes
 from holdfast.lease import Reach
+from holdfast.links import session as session_module
 from holdfast.retry import persist
 from holdfast.turn import Enter, Leave, Look, Operate, Renew, Step, Steps, Survey
 from tests.unit.fakes import entry
@@ -327,6 +328,90 @@ def test_what_may_block_in_an_exchange_is_a_workers(goes_aside: bool, size: int,
         await Lanes(workers, 4).begin(step(lambda _: session.ask("/", b"x" * size, clock.now() + LONG))).ended()
         assert [thread is threading.current_thread() for thread in dialect.threads] == here
         workers.close(LONG)
+
+    run(test())
+
+
+class Unresolved(Dialect):
+    """There is no such name."""
+
+    goes_aside = True  # type: ignore[misc]  # final elsewhere
+
+    def connect(self, *given: Any) -> Any:
+        raise socket.gaierror(-3, "no such name")
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_why_the_first_connection_failed_is_looked_into_by_a_worker(
+    monkeypatch: pytest.MonkeyPatch, *, free: bool
+) -> None:
+    """That looks the name up again, and connects. Where no worker comes free for it the failure is told as it was."""
+    threads, workers = list[threading.Thread](), Helpers("test", 1)
+
+    def looked(*_: object) -> bool:
+        threads.append(threading.current_thread())
+        return False
+
+    monkeypatch.setattr(session_module, "speaks_tls", looked)
+    if not free:
+        refused: Future[Any] = Future()
+        monkeypatch.setattr(session_module, "PROBE_SECONDS", 0.01)
+        begin = workers.submit
+        asked = list[Callable[[], Any]]()
+
+        def submit(work: Callable[[], Any]) -> Future[Any]:
+            asked.append(work)
+            return begin(work) if len(asked) == 1 else refused  # the first is to connect
+
+        monkeypatch.setattr(workers, "submit", submit)
+
+    async def test() -> None:
+        clock = VirtualClock()
+        session = session_of(Unresolved(clock), clock)
+        with pytest.raises(StoreUnavailable, match="no such name"):
+            await Lanes(workers, 4).begin(step(lambda _: session.ask("/", b"x", clock.now() + LONG))).ended()
+        session.close()
+
+    run(test())
+    workers.close(LONG)
+    assert len(threads) == free
+    assert threading.current_thread() not in threads
+
+
+class Late(Idle):
+    """Workers that come free after a while."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        future = super().submit(work)
+        self._clock.advance(0.9)
+        future.set_result(work())
+        return future
+
+
+class Timed(Dialect):
+    """It writes down how long connecting may take."""
+
+    goes_aside = True  # type: ignore[misc]  # final elsewhere
+
+    def connect(self, endpoint: tuple[str, int], tls: Any, seconds: float) -> Any:
+        self.given.append(seconds)
+        return super().connect(endpoint, tls, seconds)
+
+
+def test_connecting_gets_what_waiting_for_a_worker_has_left() -> None:
+    """Law 8: one deadline over all steps, also where each of them takes its time."""
+
+    async def test() -> None:
+        clock = VirtualClock()
+        dialect = Timed(clock)
+        session = session_of(dialect, clock)
+        await Lanes(Late(clock), 4).begin(step(lambda _: session.ask("/", b"x", clock.now() + 1.0))).ended()
+        assert dialect.given == [pytest.approx(0.1)] * 2
+        session.close()
 
     run(test())
 

@@ -24,7 +24,7 @@ from holdfast.lease import Surroundings
 from holdfast.limits import CONNECTIONS_MAX
 from holdfast.locks import take
 from holdfast.options import Endpoint, Options, is_path, shown
-from holdfast.tls import speaks_tls, tls_context
+from holdfast.tls import PROBE_SECONDS, speaks_tls, tls_context
 
 _IDLE_MAX: Final = 4
 _ATTEMPT_LEAST: Final = 1.0
@@ -282,15 +282,18 @@ class Session(Generic[ReplyOf]):
         return reply
 
     def _take_slot(self, taken: list[None], until: float) -> None:
-        seconds = self._attempt_seconds(until)
         try:
             # In one call, as locks.py says: no interrupt comes between taking it and knowing that.
             taken.extend(map(self._slots.get, (False,)))
             return
         except queue.Empty:
             pass  # wait for one
+
+        def wait_for_one() -> None:
+            taken.extend(map(self._slots.get, (True,), (self._attempt_seconds(until),)))
+
         try:
-            elsewhere(lambda: taken.extend(map(self._slots.get, (True,), (seconds,))), seconds)
+            elsewhere(wait_for_one, self._attempt_seconds(until))
         except queue.Empty:
             raise StoreUnavailable(
                 f"no free connection to {self._options.display} in time; {CONNECTIONS_MAX} are in use"
@@ -313,7 +316,7 @@ class Session(Generic[ReplyOf]):
             connection = self._idle_one(path)
             if connection is None:
                 fresh = True
-                connection = self._connected(endpoint, self._attempt_seconds(until))
+                connection = self._connected(endpoint, until)
             else:
                 endpoint = connection.endpoint
             return self._on(connection, path, body, token, until)
@@ -327,8 +330,11 @@ class Session(Generic[ReplyOf]):
             if alone and alone[0]:
                 self._kept_apart.release()
 
-    def _connected(self, endpoint: Endpoint, seconds: float) -> Connection[ReplyOf]:
-        return elsewhere(lambda: self._dialect.connect(endpoint, self._tls, seconds), seconds)
+    def _connected(self, endpoint: Endpoint, until: float) -> Connection[ReplyOf]:
+        def connect() -> Connection[ReplyOf]:
+            return self._dialect.connect(endpoint, self._tls, self._attempt_seconds(until))  # of what is left by then
+
+        return elsewhere(connect, self._attempt_seconds(until))
 
     def _idle_one(self, path: str) -> Connection[ReplyOf] | None:
         pool = self._apart if path == self._dialect.kept_apart else self._idle
@@ -378,7 +384,7 @@ class Session(Generic[ReplyOf]):
                 )
         if is_path(endpoint):
             return self._socket_failed(where, error)
-        if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and speaks_tls(endpoint):
+        if self._tls is None and not self._answered and not isinstance(error, TimeoutError) and _speaks_tls(endpoint):
             return TLSFailed(f"{where} speaks TLS, and was spoken to without; give `ca` (or tls=true)")
         return StoreUnavailable(
             f"{where} did not answer: {_reason(error)}. Tried as part of {self._options.display}; is "
@@ -408,6 +414,14 @@ class Session(Generic[ReplyOf]):
             idle = self._take_all()
         for connection in idle:
             connection.close()
+
+
+def _speaks_tls(endpoint: tuple[str, int]) -> bool:
+    """It looks the name up and connects: not on a loop's own thread."""
+    try:
+        return elsewhere(lambda: speaks_tls(endpoint), PROBE_SECONDS)
+    except StoreUnavailable:  # no worker was free for it: then it is not told
+        return False
 
 
 def _chain(error: BaseException) -> list[BaseException]:
