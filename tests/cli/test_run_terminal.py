@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
 import holdfast as library
-from tests.cli.program import eventually
+from tests.cli.program import Terminal, eventually
 from tests.cli.supervised import COUNTING, bash
 from tests.servers import Cluster
 
@@ -64,24 +65,56 @@ def test_ctrl_backslash_reaches_cmd_once(url: str) -> None:
         terminal.read_until("3\ncode 42\n")
 
 
+def suspend(terminal: Terminal, cmd: int) -> None:
+    """Type Ctrl-Z, until the shell and CMD have followed it."""
+    terminal.type("\x1a")
+    terminal.read_until("Stopped")
+    eventually(lambda: Path(f"/proc/{cmd}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def test_fg_continues_cmd_once(url: str) -> None:
+    """The shell sends it to both. One that is passed on comes late, and continues a CMD that was stopped again."""
+    with bash(url) as terminal:
+        terminal.type(f"holdfast run a --ttl 60 -- {counting(signal.SIGCONT)}\n")
+        terminal.read_until("\nup\n")
+        terminal.type("\x1a")
+        terminal.read_until("Stopped")
+        terminal.forget()
+        terminal.type("fg; echo code $((1+$?))\n")
+        terminal.read_until("18\ncode 42\n")
+
+
+def test_stop_and_continue_for_holdfast_alone_are_passed_on(url: str) -> None:
+    """By `kill` and its pid: CMD would know of neither."""
+    with bash(url) as terminal:
+        terminal.type(f"holdfast run a --ttl 60 -- {counting(signal.SIGCONT)}\n")
+        terminal.read_until("\nup\n")
+        shell = terminal.process.pid
+        job = int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
+        os.kill(job, signal.SIGTSTP)
+        terminal.read_until("Stopped")
+        terminal.forget()
+        os.kill(job, signal.SIGCONT)
+        terminal.read_until("18\n")
+
+
 def test_ctrl_z_fg_and_bg(url: str) -> None:
     """The shell sees a stopped job; it goes on in front and in the background, and reads only in front."""
     with bash(url) as terminal, library.connect(url) as client:
         terminal.type(
-            "holdfast run a --ttl 60 -- sh -c 'echo u\"\"p; read x; echo got $x; read y; echo and $y; exit 5'\n"
+            "holdfast run a --ttl 60 -- sh -c 'echo u\"\"p $$.; read x; echo got $x; read y; echo and $y; exit 5'\n"
         )
-        terminal.read_until("\nup\n")
-        terminal.type("\x1a")
-        terminal.read_until("suspended: 'a' is kept for")
-        terminal.read_until("Stopped")
+        terminal.read_until(".\n")
+        cmd = int(terminal.text.rpartition("\nup ")[2].removesuffix(".\n"))
+        suspend(terminal, cmd)
+        assert "suspended: 'a' is kept for" in terminal.text
         token = client.operator().line("a").holders[0].token
         terminal.forget()
         terminal.type("fg\n")
         terminal.read_until("holdfast.cli")
         terminal.type("one\n")
         terminal.read_until("got one\n")
-        terminal.type("\x1a")
-        terminal.read_until("Stopped")
+        suspend(terminal, cmd)
         terminal.forget()
         terminal.type("bg\n")
         terminal.read_until("suspended: 'a'")  # it wanted to read from the terminal
