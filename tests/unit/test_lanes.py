@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast import aside
+from holdfast import lanes as lanes_module
 from holdfast.aiodriver import arun
 from holdfast.clock import SYSTEM_CLOCK, VirtualClock
 from holdfast.errors import StoreUnavailable
@@ -216,14 +218,16 @@ async def moment_of(lanes: Lanes, asker: object, *, answered: bool = True) -> fl
     return moment
 
 
-def test_moment_is_for_one_who_asks_alone() -> None:
+def test_moment_is_for_one_who_asks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who ask in turns, or at once, are not kept waiting for each other's answers."""
+    clock = VirtualClock()
+    monkeypatch.setattr(lanes_module, "time", SimpleNamespace(monotonic=clock.now))
 
     async def test() -> None:
         lanes, wakes = Lanes(Idle(), 4), list[Callable[[], None]]()
         assert min([await moment_of(lanes, "me"), await moment_of(lanes, "me")]) > 0
         assert [await moment_of(lanes, who) for who in ("you", "me", "you")] == [0.0] * 3
-        await asyncio.sleep(0.05)
+        clock.advance(lanes_module._LATELY_SECONDS * 1.5)
         assert await moment_of(lanes, "me") > 0
         other = lanes.begin(step(lambda lane: lane.told(wakes.append)))
         assert await moment_of(lanes, "me") == 0.0
