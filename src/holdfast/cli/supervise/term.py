@@ -86,7 +86,7 @@ class Term:
         self._why_lost = ""
         self._kill_sent: float | None = None
         self._asked_to_end = False
-        self._stopped_by_terminal = False
+        self._stopped_with_cmd = False
         self._spare: float | None = None
         self._stuck: list[int] = []
         self._over = False
@@ -218,7 +218,7 @@ class Term:
         """The terminal's signals have reached CMD as well, and so have those that it sent to its own group."""
         elsewhere = not news.by_terminal and not self._ward.is_below(news.sender)
         if news.number in STOPPING:
-            self._stopped_by_terminal = not elsewhere
+            self._stopped_with_cmd = not elsewhere
             if elsewhere:
                 self._ward.pass_on(news.number)
             tell(
@@ -229,10 +229,10 @@ class Term:
             self._asked_to_end = True
             self._running(False)
             self._ward.drain(self._job.drain)
-        elif news.number == signal.SIGCONT and self._stopped_by_terminal:
+        elif news.number == signal.SIGCONT and self._stopped_with_cmd:
             # The shell's, to all that its terminal had stopped. Passed on, it would come late: the terminal may have
             # stopped CMD once more by then, and CMD would go on in the background and take what the shell is told.
-            self._stopped_by_terminal = False
+            self._stopped_with_cmd = False
         elif elsewhere:
             self._ward.pass_on(news.number)
 
