@@ -1,4 +1,4 @@
-"""What holdfast costs, next to its peers on the same servers in the same minute: `python -m benchmarks`.
+"""What tenure costs, next to its peers on the same servers in the same minute: `python -m benchmarks`.
 
     __main__.py     the command: which parts, how much of each, where the report goes
     ground.py       what every part is given: efforts, servers
@@ -9,12 +9,12 @@
 
 The parts, each with a `run(ground)`:
 
-    imports.py      what `import holdfast` costs and brings in
+    imports.py      what `import tenure` costs and brings in
     cycles.py       one uncontended acquire and release; the first acquire after connect
     contended.py    2 to 128 contenders over processes: hand-overs, and their fairness
     takeover.py     leaders killed, stopped, cut off, resigned, closed: how long nobody leads
     scale.py        many holds, many waiters: crowd.py is the process that has them, meter.py counts
     guards/         what each guard costs, next to the bare operation
-    service.py      a cycle through `holdfast serve`, and what its waiters cost
+    service.py      a cycle through `tenure serve`, and what its waiters cost
     soak.py         half an hour of mixed work: soaker.py is the process that does it
 """

@@ -49,8 +49,8 @@ def main() -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """holdfast warns of the old etcd that the wheel brings."""
-    log = logging.getLogger("holdfast")
+    """tenure warns of the old etcd that the wheel brings."""
+    log = logging.getLogger("tenure")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

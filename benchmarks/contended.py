@@ -244,9 +244,9 @@ def _floors(store: str, contest: Contest) -> Iterator[Floor]:
             continue
         rounds, bare = contest.rounds[who, _FLOOR_AT], contest.rounds[crowded.NAMES[scheme], _FLOOR_AT]
         pairs = [(one.hand_overs, floor.hand_overs) for one, floor in zip(rounds, bare, strict=True)]
-        medians = [(statistics.median(mine), statistics.median(least)) for mine, least in pairs if mine and least]
+        medians = [(statistics.median(mine), statistics.median(minimum)) for mine, minimum in pairs if mine and minimum]
         if medians:
-            ratio = ratios([mine for mine, _ in medians], [least for _, least in medians])
+            ratio = ratios([mine for mine, _ in medians], [minimum for _, minimum in medians])
             yield at_most(figure, 2, ratio, headline=True)
         else:
             why = "nobody was handed it over within a round; let rounds be longer"

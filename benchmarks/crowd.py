@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
-import holdfast
+import tenure
 from benchmarks.contestants.ours import RECIPES, at
 from benchmarks.meter import Footprint, Meter, footprint
 
@@ -36,7 +36,7 @@ _AT_ONCE: Final = 32
 
 def main() -> None:
     scene, url, metrics, arguments = sys.argv[1:]
-    logging.getLogger("holdfast").setLevel(logging.ERROR)
+    logging.getLogger("tenure").setLevel(logging.ERROR)
     meter = Meter(url.partition(":")[0].partition("+")[0], metrics)
     print(json.dumps(asyncio.run(_SCENES[scene](url, meter, **json.loads(arguments)))), flush=True)
 
@@ -44,7 +44,7 @@ def main() -> None:
 async def _cycles(url: str, meter: Meter) -> dict[str, Any]:
     found = {}
     for recipe in RECIPES:
-        with holdfast.connect(url, ttl=_TTL) as client:
+        with tenure.connect(url, ttl=_TTL) as client:
             place = at(client, recipe, f"cycle-{recipe}")
             place.acquire(_TURN_SECONDS_MAX).release()
             before = await meter.still()
@@ -56,7 +56,7 @@ async def _cycles(url: str, meter: Meter) -> dict[str, Any]:
 
 async def _holds(url: str, meter: Meter, face: str, count: int, idle: float) -> dict[str, Any]:
     if face == "asyncio":
-        async with holdfast.aio.connect(url, ttl=_IDLE_TTL) as client:
+        async with tenure.aio.connect(url, ttl=_IDLE_TTL) as client:
             await client.lock("first").acquire(_TURN_SECONDS_MAX)
             began, before = time.monotonic(), footprint()
             held: list[Any] = []
@@ -68,7 +68,7 @@ async def _holds(url: str, meter: Meter, face: str, count: int, idle: float) -> 
 
             await asyncio.gather(*(take_some() for _ in range(_AT_ONCE)))
             return await _at_rest(meter, before, began, held, idle)
-    with holdfast.connect(url, ttl=_IDLE_TTL) as blocking:
+    with tenure.connect(url, ttl=_IDLE_TTL) as blocking:
         blocking.lock("first").acquire(_TURN_SECONDS_MAX)
         began, before = time.monotonic(), footprint()
         held = [blocking.lock(f"hold-{number}").acquire(_TURN_SECONDS_MAX) for number in range(count)]
@@ -108,7 +108,7 @@ async def _stand(
     url: str, meter: Meter, lines: Sequence[tuple[str, int, int]], times: int, idle: float
 ) -> dict[str, Any]:
     """`times` hand-overs at each line while its waiters stand there."""
-    client = holdfast.aio.connect(url, ttl=_IDLE_TTL if idle else _TTL, timeout=_ENTER_SECONDS_MAX)
+    client = tenure.aio.connect(url, ttl=_IDLE_TTL if idle else _TTL, timeout=_ENTER_SECONDS_MAX)
     try:
         await client.lock("first").acquire(_TURN_SECONDS_MAX)
         began, before = time.monotonic(), footprint()
@@ -143,7 +143,7 @@ async def _stand(
 class Place(Protocol):
     """Where a task can stand in line: a lock or a semaphore of the asyncio face."""
 
-    def acquire(self, timeout: float | None = None) -> Awaitable[holdfast.aio.Hold]: ...
+    def acquire(self, timeout: float | None = None) -> Awaitable[tenure.aio.Hold]: ...
 
 
 class Crowd:
@@ -152,7 +152,7 @@ class Crowd:
     So no hand-over is cheaper for being the last of a line, and lines of different lengths can be compared.
     """
 
-    def __init__(self, client: holdfast.aio.Client, lines: Sequence[tuple[str, int, int]], times: int) -> None:
+    def __init__(self, client: tenure.aio.Client, lines: Sequence[tuple[str, int, int]], times: int) -> None:
         self.formed, self.begin, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.threads_max = 0
         self._lines = [
@@ -177,7 +177,7 @@ class Crowd:
         if self._going_on == 0:
             self.over.set()
 
-    def _hear(self, event: holdfast.Event) -> None:
+    def _hear(self, event: tenure.Event) -> None:
         """Told on whichever thread it happens; counted on the loop's."""
         if event.event == "entered" and event.token is not None and event.resource is not None:
             self._loop.call_soon_threadsafe(self._count, event.resource, event.token)
@@ -200,7 +200,7 @@ class _Line:
         self._seats = seats
         self._left = times
         self._admitted: list[int] = []
-        self._kept: list[holdfast.aio.Hold] = []
+        self._kept: list[tenure.aio.Hold] = []
 
     async def stand(self) -> None:
         while True:

@@ -21,7 +21,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Floor:
-    """One figure that holdfast must reach: what was found, and whether it is within its bound.
+    """One figure that tenure must reach: what was found, and whether it is within its bound.
 
     `found` is None where it could not be measured; `shown` says why, and the floor counts as neither met nor missed.
     """

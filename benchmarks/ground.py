@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from benchmarks.contestants import everybody
 from benchmarks.contestants.place import Contestant
 from benchmarks.measure import Plan
-from holdfast.testing.servers import Cluster, EtcdSpec, ServersMissing, ZooKeeperSpec, start_together
+from tenure.testing.servers import Cluster, EtcdSpec, ServersMissing, ZooKeeperSpec, start_together
 from tests.servers import Redis, choose, start_database
 
 

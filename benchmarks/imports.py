@@ -1,4 +1,4 @@
-"""What `import holdfast` costs and brings in, each time in a fresh interpreter, in turns with kazoo's and tooz's.
+"""What `import tenure` costs and brings in, each time in a fresh interpreter, in turns with kazoo's and tooz's.
 
 Against kazoo's client, the lightest: `import kazoo` alone loads nothing.
 """
@@ -17,9 +17,9 @@ from benchmarks.measure import ratios
 from benchmarks.report import milliseconds, table
 
 _STORE_CLIENTS: Final = ("etcd3gw", "hpack", "kazoo", "requests", "urllib3", "websockets")
-OURS: Final = "holdfast"
+OURS: Final = "tenure"
 AGAINST: Final = "kazoo.client"
-MODULES: Final = (OURS, "holdfast.aio", AGAINST, "etcd3gw", "tooz.coordination")
+MODULES: Final = (OURS, "tenure.aio", AGAINST, "etcd3gw", "tooz.coordination")
 _PROGRAM: Final = """
 import json, sys, time
 began = time.perf_counter()
@@ -53,10 +53,10 @@ def run(ground: Ground) -> Findings:
     lines = [
         *table(("", f"/ {AGAINST}", "ms"), rows),
         "",
-        f"holdfast brings in {', '.join(clients) or 'no store client'}.",
+        f"tenure brings in {', '.join(clients) or 'no store client'}.",
     ]
     return Findings(
-        [Section("Import", lines)], [at_most("store clients that `import holdfast` imports", 0, len(clients))]
+        [Section("Import", lines)], [at_most("store clients that `import tenure` imports", 0, len(clients))]
     )
 
 

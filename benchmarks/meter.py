@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.limits import OWN_WATCH_AFTER
-from holdfast.testing.servers import etcd_counters, zk_four_letter
+from tenure._core.base.limits import TICKET_WATCH_AFTER
+from tenure.testing.servers import etcd_counters, zk_four_letter
 
-_STILL_SECONDS: Final = OWN_WATCH_AFTER + 0.1
+_STILL_SECONDS: Final = TICKET_WATCH_AFTER + 0.1
 _STILL_TRIES_MAX: Final = 120
 _CALIBRATIONS: Final = 5
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")

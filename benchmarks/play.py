@@ -23,7 +23,7 @@ _CONTEND_TTL: Final = 60.0
 
 def main() -> None:
     mode, endpoint, who, name, number = sys.argv[1:]
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # it tells of the faults that are part of the measuring
+    logging.getLogger("tenure").setLevel(logging.CRITICAL)  # it tells of the faults that are part of the measuring
     with ExitStack() as stack:
         if mode == "chain":
             _chain(who, Door(endpoint, name, OPEN_TTL, stack))

@@ -21,109 +21,63 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import select
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.contestants.place import Contestant, Program
 from benchmarks.measure import Block, Samples
+from tests.processes import ROOT, ProcessFailed, WorkerProcess, python_module
 
-ROOT: Final = Path(__file__).parent.parent
 _READY_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 90.0
 _END_SECONDS: Final = 20.0
-_TAIL_BYTES: Final = 2000
 
 
 class Player:
     """One such process. It ends with its stack; `kill` and `pause` do to it what takes leaders away."""
 
     def __init__(self, command: list[str], stack: ExitStack) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the stack, as is the process
-        stack.callback(self._log.close)
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-        )
-        self._buffer = b""
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "stderr"
+        self._process = WorkerProcess(command, log=log, directory=ROOT, tied=False)
         stack.callback(self._end)
 
     def ready(self) -> Player:
-        """Once it has connected."""
-        line = self._line(_READY_SECONDS)
-        if line != b"ready":
-            raise RuntimeError(f"{self._process.args!r} said {line[:200]!r} instead of ready")
+        """Wait until it has connected, and return it. Raises ProcessFailed."""
+        self._process.wait_ready(_READY_SECONDS)
         return self
 
     def ask(self, *words: object) -> None:
-        """Ask, and do not wait."""
-        stdin = self._process.stdin
-        assert stdin is not None  # it was given a pipe
-        try:
-            stdin.write(" ".join(map(str, words)).encode() + b"\n")
-            stdin.flush()
-        except BrokenPipeError:
-            raise self._gone() from None
+        """Ask, and do not wait. Raises ProcessFailed where it has ended."""
+        if not self._process.send(" ".join(map(str, words))):
+            self._process.wait()
+            raise self._process.failed("ended by itself")
 
     def answer(self, seconds: float = _ANSWER_SECONDS) -> Any:  # Any: JSON
-        """What it says to the question before."""
-        return json.loads(self._line(seconds))
+        """The answer to the question before. Raises ProcessFailed where none comes within `seconds`."""
+        return json.loads(self._process.line(seconds))
 
     def kill(self) -> None:
-        self._process.kill()
+        """SIGKILL, and do not wait."""
+        self._process.signal(signal.SIGKILL)
 
     def pause(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def _line(self, seconds: float) -> bytes:
-        stdout, until = self._process.stdout, time.monotonic() + seconds
-        assert stdout is not None  # it was given a pipe
-        poll = select.poll()
-        poll.register(stdout, select.POLLIN)
-        while b"\n" not in self._buffer:
-            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise RuntimeError(f"{self._process.args!r} did not answer within {seconds:g} s; {self._tail()}")
-            piece = os.read(stdout.fileno(), 1 << 16)
-            if not piece:
-                raise self._gone()
-            self._buffer += piece
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        return line
-
-    def _gone(self) -> RuntimeError:
-        self._process.kill()
-        return RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}; {self._tail()}")
-
-    def _tail(self) -> str:
-        self._log.seek(max(0, self._log.tell() - _TAIL_BYTES))
-        return f"it wrote: {self._log.read().decode(errors='replace')}"
+        """SIGSTOP, and do not wait."""
+        self._process.signal(signal.SIGSTOP)
 
     def dismiss(self) -> None:
-        """The end of its input: it goes, and nobody waits for that yet."""
-        stdin = self._process.stdin
-        assert stdin is not None  # it was given a pipe
-        with contextlib.suppress(BrokenPipeError):
-            stdin.close()
+        """End its input: it goes, and nobody waits for that yet."""
+        self._process.end_input()
 
     def _end(self) -> None:
-        """By the end of its input; SIGKILL for one that is stopped or stuck."""
-        with contextlib.suppress(OSError):
-            os.kill(self._process.pid, signal.SIGCONT)
+        """Order it to go, and wait; SIGKILL for one that is stopped or stuck."""
+        self._process.resume()
         self.dismiss()
-        stdout = self._process.stdout
-        assert stdout is not None  # it was given a pipe
-        try:
+        with contextlib.suppress(ProcessFailed):
             self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        stdout.close()
+        self._process.close()
 
 
 def player(mode: str, who: Contestant, endpoint: str, name: str, number: float, stack: ExitStack) -> Player:
@@ -135,7 +89,7 @@ def player(mode: str, who: Contestant, endpoint: str, name: str, number: float, 
 
 def python(module: str, *words: str) -> list[str]:
     """The command of one of our own modules."""
-    return [sys.executable, "-m", f"benchmarks.{module}", *words]
+    return python_module(f"benchmarks.{module}", *words)
 
 
 def block(who: Program, endpoint: str, name: str, stack: ExitStack) -> Block:
@@ -144,7 +98,7 @@ def block(who: Program, endpoint: str, name: str, stack: ExitStack) -> Block:
 
     def cycles(seconds: float) -> Samples:
         program.ask(seconds, 1)
-        told = program.answer()
-        return Samples(told["seconds"], told["cpu_seconds"] / len(told["seconds"]))
+        answer = program.answer()
+        return Samples(answer["seconds"], answer["cpu_seconds"] / len(answer["seconds"]))
 
     return cycles

@@ -20,8 +20,9 @@ from benchmarks.contestants.place import SEATS
 from benchmarks.crowd import CYCLES
 from benchmarks.findings import Findings, Floor, Section, at_most, unmeasured
 from benchmarks.ground import Ground, Servers
-from benchmarks.players import ROOT, python
+from benchmarks.players import python
 from benchmarks.report import table
+from tests.processes import ROOT
 
 Told: TypeAlias = dict[str, Any]  # JSON, as crowd.py says it
 NAMES: Final = 100
@@ -54,7 +55,7 @@ def run(ground: Ground) -> Findings:
         servers = ground.servers(stack)
         for scheme in _STORES:
             if scheme == GRPC and (why := without_grpc()) is not None:
-                absent["holdfast over gRPC"] = why
+                absent["tenure over gRPC"] = why
             else:
                 found[scheme] = _scenes(ground, servers, scheme)
     effort = ground.effort
@@ -194,9 +195,9 @@ def _floors(scheme: str, scenes: Scenes | None, holds: int) -> Iterator[Floor]:
             yield unmeasured(figure, _MOST_WORK, without_grpc() or "", headline=True)
             continue
         by_count = scenes.lines[recipe]
-        most = max(by_count)
-        ratio = _all(by_count[most]["work"]) / _all(by_count[_LEAST_LINE]["work"])
-        yield at_most(figure.replace("most waiters", f"{most} waiters"), _MOST_WORK, ratio, headline=True)
+        maximum = max(by_count)
+        ratio = _all(by_count[maximum]["work"]) / _all(by_count[_LEAST_LINE]["work"])
+        yield at_most(figure.replace("most waiters", f"{maximum} waiters"), _MOST_WORK, ratio, headline=True)
     if scenes is None:
         return
     for face, told in scenes.holds.items():
@@ -209,5 +210,5 @@ def _floors(scheme: str, scenes: Scenes | None, holds: int) -> Iterator[Floor]:
         f"{store}: lines served out of order", 0, sum(not told["in_order"] for told in [*lines, scenes.waiters])
     )
     if _STORES[scheme] == "etcd":
-        most = max(cycle["transactions"] + cycle["other_requests"] for cycle in scenes.cycles.values())
-        yield at_most(f"{store}: requests per cycle", 2, most)
+        maximum = max(cycle["transactions"] + cycle["other_requests"] for cycle in scenes.cycles.values())
+        yield at_most(f"{store}: requests per cycle", 2, maximum)

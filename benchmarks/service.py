@@ -1,4 +1,4 @@
-"""`holdfast serve`: a cycle through it next to the library's own, and what its waiters cost.
+"""`tenure serve`: a cycle through it next to the library's own, and what its waiters cost.
 
 What a client in another language would do is done by the leanest one there can be: requests that were written before
 the clock starts, over one connection. The service runs in a process of its own; on few processors it takes turns with
@@ -62,8 +62,8 @@ class Served:
     """One service, until the stack is closed."""
 
     def __init__(self, servers: Servers, store: str, stack: ExitStack) -> None:
-        command = [sys.executable, "-m", "holdfast.cli", "serve", "--listen", "0", "--no-access-log"]
-        environment = {**os.environ, "HOLDFAST_URL": url(store, servers.endpoint(store))}
+        command = [sys.executable, "-m", "tenure.cli", "serve", "--listen", "0", "--no-access-log"]
+        environment = {**os.environ, "TENURE_URL": url(store, servers.endpoint(store))}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         stack.callback(self._end)
         assert self._process.stdout is not None

@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any, Final
 
-import holdfast
+import tenure
 from benchmarks.contestants.ours import RECIPES, at
 from benchmarks.meter import footprint
 
@@ -33,16 +33,16 @@ _TTL: Final = 10.0
 
 def main() -> None:
     url, face, seed = sys.argv[1:]
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    logging.getLogger("tenure").setLevel(logging.CRITICAL)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     lots = [random.Random(f"{seed} {number}") for number in range(ACTORS)]
     if face == "asyncio":
         with asyncio.Runner() as runner:
-            client = holdfast.aio.connect(url, ttl=_TTL)
+            client = tenure.aio.connect(url, ttl=_TTL)
             _serve(lambda seconds: runner.run(_all_tasks(client, url, lots, seconds)))
             runner.run(client.close())
     else:
-        with holdfast.connect(url, ttl=_TTL) as blocking:
+        with tenure.connect(url, ttl=_TTL) as blocking:
             _serve(lambda seconds: _all_threads(blocking, url, lots, seconds))
 
 
@@ -64,7 +64,7 @@ def _drawn(lot: random.Random) -> tuple[str, str]:
 # Threads.
 
 
-def _all_threads(client: holdfast.Client, url: str, lots: list[random.Random], seconds: float) -> Counter[str]:
+def _all_threads(client: tenure.Client, url: str, lots: list[random.Random], seconds: float) -> Counter[str]:
     counts: Counter[str] = Counter(done=0, failed=0)
     counting = threading.Lock()  # guards counts
     until = time.monotonic() + seconds
@@ -88,19 +88,19 @@ def _done_by(work: Any) -> str:
     """A time-out is what some of them are for. Those with little patience may not even hear from a busy store."""
     try:
         work()
-    except holdfast.AcquireTimeout:
+    except tenure.AcquireTimeout:
         return "done"
-    except holdfast.HoldfastError as error:
+    except tenure.TenureError as error:
         print(repr(error), file=sys.stderr, flush=True)
         return "failed"
     return "done"
 
 
-def _once(client: holdfast.Client, url: str, lot: random.Random) -> None:
+def _once(client: tenure.Client, url: str, lot: random.Random) -> None:
     recipe, name = _drawn(lot)
     way = lot.random()
     if way < 0.01:
-        with holdfast.connect(url, ttl=_TTL) as own:
+        with tenure.connect(url, ttl=_TTL) as own:
             at(own, recipe, name).acquire(_PATIENCE)  # its end gives the hold up
     elif way < 0.2:
         hold = at(client, recipe, name).try_acquire()
@@ -119,7 +119,7 @@ def _once(client: holdfast.Client, url: str, lot: random.Random) -> None:
 # Tasks.
 
 
-async def _all_tasks(client: holdfast.aio.Client, url: str, lots: list[random.Random], seconds: float) -> Counter[str]:
+async def _all_tasks(client: tenure.aio.Client, url: str, lots: list[random.Random], seconds: float) -> Counter[str]:
     counts: Counter[str] = Counter(done=0, failed=0)
     until = time.monotonic() + seconds
 
@@ -127,9 +127,9 @@ async def _all_tasks(client: holdfast.aio.Client, url: str, lots: list[random.Ra
         while time.monotonic() < until:
             try:
                 await _once_async(client, url, lot)
-            except holdfast.AcquireTimeout:
+            except tenure.AcquireTimeout:
                 counts["done"] += 1
-            except holdfast.HoldfastError as error:
+            except tenure.TenureError as error:
                 print(repr(error), file=sys.stderr, flush=True)
                 counts["failed"] += 1
             else:
@@ -139,11 +139,11 @@ async def _all_tasks(client: holdfast.aio.Client, url: str, lots: list[random.Ra
     return counts
 
 
-async def _once_async(client: holdfast.aio.Client, url: str, lot: random.Random) -> None:
+async def _once_async(client: tenure.aio.Client, url: str, lot: random.Random) -> None:
     recipe, name = _drawn(lot)
     way = lot.random()
     if way < 0.01:
-        async with holdfast.aio.connect(url, ttl=_TTL) as own:
+        async with tenure.aio.connect(url, ttl=_TTL) as own:
             await at(own, recipe, name).acquire(_PATIENCE)
     elif way < 0.2:
         hold = await at(client, recipe, name).try_acquire()
@@ -161,7 +161,7 @@ async def _once_async(client: holdfast.aio.Client, url: str, lot: random.Random)
             hold.check()
 
 
-async def _given_up(client: holdfast.aio.Client, recipe: str, name: str, lot: random.Random) -> None:
+async def _given_up(client: tenure.aio.Client, recipe: str, name: str, lot: random.Random) -> None:
     """A wait that is cancelled, unless it was over by then."""
     waiting: asyncio.Task[Any] = asyncio.create_task(at(client, recipe, name).acquire(5.0))
     await asyncio.sleep(lot.uniform(0.0, _PATIENCE))

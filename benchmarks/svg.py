@@ -55,7 +55,7 @@ def bars(title: str, values: Mapping[str, float], *, unit: str, mark: float | No
     across = _Axis(0.0, max([*values.values(), mark or 0.0]) or 1.0, _BAR_LEFT, _WIDTH - _BAR_RIGHT, log=False)
     body = [_text(12, 22, title, size=15, weight="bold")]
     for number, (name, value) in enumerate(values.items()):
-        y, colour = _TOP + _BAR_HEIGHT * number, _COLOURS[0 if name.startswith("holdfast") else -1]
+        y, colour = _TOP + _BAR_HEIGHT * number, _COLOURS[0 if name.startswith("tenure") else -1]
         width = across.place(value) - _BAR_LEFT
         body.append(f'<rect x="{_BAR_LEFT}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT - 6}" fill="{colour}"/>')
         body.append(_text(_BAR_LEFT - 8, y + 13, name, anchor="end"))

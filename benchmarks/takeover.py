@@ -27,7 +27,7 @@ from benchmarks.ground import Ground, Servers, slug, taking_part
 from benchmarks.measure import spread
 from benchmarks.players import Player, player
 from benchmarks.report import milliseconds, table
-from holdfast.testing.servers import FaultProxy
+from tenure.testing.servers import FaultProxy
 
 KILLED, STOPPED, PARTITIONED = "killed", "stopped", "partitioned"
 RESIGNED, CLOSED = "resigned", "closed"

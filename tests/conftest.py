@@ -32,9 +32,9 @@ from tests.servers import (
     start_together,
 )
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.distribution"]
 
-_THREADS_MAY_STAY = ("holdfast-timers", "servers-spawner")  # one per process each; the first ends when no timer is left
+_THREADS_MAY_STAY = ("tenure-timers", "servers-spawner")  # one per process each; the first ends when no timer is left
 _THREADS_GO_WITHIN = 8.0
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import holdfast
+import tenure
 
-PROTO = Path(holdfast.__file__).parent / "backends" / "etcd" / "grpc" / "etcd.proto"
+PROTO = Path(tenure.__file__).parent / "_backends" / "etcd" / "grpc" / "etcd.proto"
 
 
 @functools.cache

@@ -75,7 +75,7 @@ def test_lines_are_a_well_formed_svg(log_y: bool) -> None:
 
 def test_bars_are_as_long_as_their_values() -> None:
     """A bar of twice the value is twice as long."""
-    root = ElementTree.fromstring(svg.bars("Cycle", {"holdfast lock": 1.0, "peer": 2.0}, unit="×", mark=1.0))
+    root = ElementTree.fromstring(svg.bars("Cycle", {"tenure lock": 1.0, "peer": 2.0}, unit="×", mark=1.0))
     short, long = (float(element.attrib["width"]) for element in root.iter(f"{_SVG}rect"))
     assert long == pytest.approx(2 * short)
 
@@ -116,7 +116,7 @@ def test_a_part_is_run_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
     assert command.main() == 0
     text = report.read_text("utf-8")
-    assert "| store clients that `import holdfast` imports | ≤ 0 | 0 | met |" in text
+    assert "| store clients that `import tenure` imports | ≤ 0 | 0 | met |" in text
     assert "| `import kazoo.client` | 1.00 (1.00–1.00) |" in text
 
 

@@ -22,7 +22,7 @@ import redis
 import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast.testing.servers.processes import free_port
+from tenure.testing.servers.processes import free_port
 from tests.servers import (
     Database,
     DatabaseServer,
@@ -53,7 +53,7 @@ def server(request: pytest.FixtureRequest) -> DatabaseServer:
 @pytest.fixture
 def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for temporary files, of this test only, that PostgreSQL's user may pass through; tmp_path is not."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="tenure-test-"))
     folder.chmod(0o711)
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))

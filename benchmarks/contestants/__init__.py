@@ -1,7 +1,7 @@
 """Who takes part: `everybody()`, and `named(name)` finds one again in another process.
 
 place.py       what a contestant is: something to enter and to leave, in this process or in a program of its own
-ours.py        holdfast on each store and face
+ours.py        tenure on each store and face
 peers.py       tooz, kazoo, etcd3gw, redis-py, python-redis-lock, etcdctl
 programs.py    Go's and Curator's, built from harness/ where the tools are there
 bare.py        the floor: the operations no recipe can do without

@@ -1,7 +1,7 @@
-"""The floor: the bare operations no recipe can do without, through the client that holdfast uses.
+"""The floor: the bare operations no recipe can do without, through the client that tenure uses.
 
 etcd: a transaction that puts a key under a lease unless it is there and reads the line, and one that deletes the key
-if it is still that very key; over holdfast's own wire. As little as a transaction can be, a put and a delete with
+if it is still that very key; over tenure's own wire. As little as a transaction can be, a put and a delete with
 nothing leased and nothing read, stands beside it. ZooKeeper: an ephemeral sequential node comes and goes, through
 kazoo.
 
@@ -17,14 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
-import holdfast
+import tenure
 from benchmarks.contestants.ours import GRPC, url, without_grpc
 from benchmarks.contestants.peers import kazoo_client
 from benchmarks.contestants.place import AsyncPlace, Blocking, Contestant, Door, Place, Tasked, require
-from holdfast.backends.etcd.late import CatchUp
-from holdfast.backends.etcd.wire import Wire
-from holdfast.backends.etcd.words import (
-    Answer,
+from tenure._backends.etcd.lines import CatchUp
+from tenure._backends.etcd.requests import (
     Condition,
     CreatedAt,
     DeleteKey,
@@ -33,10 +31,13 @@ from holdfast.backends.etcd.words import (
     PutKey,
     Range,
     Txn,
-    Watching,
+    TxnResult,
+    WatchRequest,
 )
-from holdfast.lease import Surroundings, Ticket
-from holdfast.signals import Signal
+from tenure._backends.etcd.wire import Wire
+from tenure._core.base.signals import Signal
+from tenure._core.lease import BackendContext, Ticket
+from tenure._core.runtime import runtime_of
 
 _NAMES: Final = {"etcd": "bare: two transactions", GRPC: "bare: two transactions over gRPC"}
 _LEAST: Final = {"etcd": "bare: a put and a delete", GRPC: "bare: a put and a delete over gRPC"}
@@ -52,31 +53,31 @@ class EtcdWire:
     """Requests over the wire of a client of ours, past everything that stands above it."""
 
     def __init__(self, scheme: str, endpoint: str, ttl: float, stack: ExitStack) -> None:
-        self._client = stack.enter_context(holdfast.connect(url(scheme, endpoint), ttl=ttl))
+        self._client = stack.enter_context(tenure.connect(url(scheme, endpoint), ttl=ttl))
         self._client.lock("a lease").acquire(_WATCH_SECONDS).release()
-        backend: Any = self._client._house._backend
+        backend: Any = runtime_of(self._client)._backend
         self._wire: Wire = backend._wire
-        self._around: Surroundings = backend._around
-        self.lease = int(self._client._house.lease(ttl).id, 16)
+        self._context: BackendContext = backend._context
+        self.lease = int(runtime_of(self._client).lease(ttl).id, 16)
 
     def transaction(self, compare: tuple[Condition, ...], *success: Operation) -> int:
         """The revision it was carried out at."""
         return self.carry_out(compare, *success).revision
 
-    def carry_out(self, compare: tuple[Condition, ...], *success: Operation) -> Answer:
+    def carry_out(self, compare: tuple[Condition, ...], *success: Operation) -> TxnResult:
         """Or an error: these are not to fail."""
-        answer = self._wire.txn(Txn(compare, success), self._client._house.request_until())
+        answer = self._wire.txn(Txn(compare, success), runtime_of(self._client).request_until())
         require(answer.succeeded)
         return answer
 
-    def watch(self, watching: Watching) -> Callable[[], None]:
+    def watch(self, watching: WatchRequest) -> Callable[[], None]:
         return self._wire.watch(watching)
 
     def departure(self, before: KeyValue, since: int, told: Signal) -> Callable[[], None]:
-        """Watch for the deletion of what stood at `since`, as holdfast does: one that begins late asks once."""
+        """Watch for the deletion of what stood at `since`, as tenure does: one that begins late asks once."""
         ticket = Ticket("", "", before.key.decode(), before.create_revision)
-        missed = CatchUp(self._wire, self._around, Range(before.key), (ticket,), told, amendments=False)
-        return self.watch(Watching(before.key, None, since + 1, True, told, missed))
+        missed = CatchUp(self._wire, self._context, Range(before.key), (ticket,), told, amendments=False)
+        return self.watch(WatchRequest(before.key, None, since + 1, True, told, missed))
 
 
 class _Line:
@@ -175,7 +176,7 @@ class Chain(Protocol):
 
 
 class EtcdChain:
-    """Over holdfast's own wire: a conditional delete, and its watch."""
+    """Over tenure's own wire: a conditional delete, and its watch."""
 
     def __init__(self, scheme: str, door: Door) -> None:
         self._wire = EtcdWire(scheme, door.endpoint, door.ttl, door.stack)
@@ -186,7 +187,7 @@ class EtcdChain:
 
     def watch(self, number: int, since: int) -> Callable[[], None]:
         signal = Signal()
-        stop = self._wire.watch(Watching(self._key(number), None, since + 1, True, signal))
+        stop = self._wire.watch(WatchRequest(self._key(number), None, since + 1, True, signal))
 
         def wait() -> None:
             require(signal.wait(_WATCH_SECONDS))

@@ -1,8 +1,8 @@
-"""The floor of a hand-over in a crowd: turns with nothing but what hands them over, through the client holdfast uses.
+"""The floor of a hand-over in a crowd: turns with nothing but what hands them over, through the client tenure uses.
 
 Whoever wants a turn puts a key at the end of the line and waits for the notification that the one before it was
-deleted; that is taken for the turn. It stands among as many others as holdfast does, who do the same: whoever has had
-a turn comes again at once, and that work shares the machine with the hand-over. What holdfast does beyond it is what a
+deleted; that is taken for the turn. It stands among as many others as tenure does, who do the same: whoever has had
+a turn comes again at once, and that work shares the machine with the hand-over. What tenure does beyond it is what a
 lock has to: it looks, before it says that it holds (a notification proves nothing), and knows until when.
 """
 
@@ -18,8 +18,8 @@ from benchmarks.contestants.bare import EtcdWire
 from benchmarks.contestants.ours import GRPC, without_grpc
 from benchmarks.contestants.peers import kazoo_client
 from benchmarks.contestants.place import Blocking, Contestant, Door, Place, require
-from holdfast.backends.etcd.words import CreatedAt, DeleteKey, PutKey, Range
-from holdfast.signals import Signal
+from tenure._backends.etcd.requests import CreatedAt, DeleteKey, PutKey, Range
+from tenure._core.base.signals import Signal
 
 HAND_OVER: Final = "hand-over"
 """As a recipe: it has a turn, but not a lock."""

@@ -1,4 +1,4 @@
-"""holdfast: every recipe, on each store and each face."""
+"""tenure: every recipe, on each store and each face."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-import holdfast
+import tenure
 from benchmarks.contestants.place import SEATS, AsyncPlace, Blocking, Contestant, Door, Loop, Place, Tasked
-from holdfast import schemes
-from holdfast.errors import HoldfastError
+from tenure._core.base import schemes
+from tenure.errors import TenureError
 
 GRPC: Final = "etcd+grpc"
-OURS: Final = "holdfast "
+OURS: Final = "tenure "
 """How all of our contestants' names begin."""
 RECIPES: Final = ("lock", "semaphore", "rwlock, read", "rwlock, write", "election")
 _STORES: Final = {"etcd": "etcd", GRPC: "etcd", "zookeeper": "zookeeper", "memory": "memory"}
@@ -44,7 +44,7 @@ def at(client: AnyClient, recipe: str, name: str) -> AnyPlace:
 
 
 class _Held:
-    def __init__(self, place: holdfast.Lock) -> None:
+    def __init__(self, place: tenure.Lock) -> None:
         self._place = place
 
     def enter(self) -> int:
@@ -56,7 +56,7 @@ class _Held:
 
 
 class _AsyncHeld:
-    def __init__(self, place: holdfast.aio.Lock) -> None:
+    def __init__(self, place: tenure.aio.Lock) -> None:
         self._place = place
 
     async def enter(self) -> int:
@@ -73,7 +73,7 @@ def url(scheme: str, endpoint: str) -> str:
 
 def opening(scheme: str, recipe: str) -> Callable[[Door], Callable[[], Place]]:
     def opener(door: Door) -> Callable[[], Place]:
-        client = door.stack.enter_context(holdfast.connect(url(scheme, door.endpoint), ttl=door.ttl))
+        client = door.stack.enter_context(tenure.connect(url(scheme, door.endpoint), ttl=door.ttl))
         return lambda: _Held(at(client, recipe, door.name))
 
     return opener
@@ -83,7 +83,7 @@ def _aopen(scheme: str, recipe: str) -> Callable[[Door], Callable[[], AsyncPlace
     """The client is closed from a loop of its own, as the one it was used on may be gone by then."""
 
     def opener(door: Door) -> Callable[[], AsyncPlace]:
-        client = holdfast.aio.connect(url(scheme, door.endpoint), ttl=door.ttl)
+        client = tenure.aio.connect(url(scheme, door.endpoint), ttl=door.ttl)
         closing = Loop(door.stack)
         door.stack.callback(lambda: closing.run(client.close()))
         return lambda: _AsyncHeld(at(client, recipe, door.name))
@@ -93,12 +93,12 @@ def _aopen(scheme: str, recipe: str) -> Callable[[Door], Callable[[], AsyncPlace
 
 @functools.cache
 def without_grpc() -> str | None:
-    """Why holdfast can't be reached over gRPC here; None where it can."""
+    """Why tenure can't be reached over gRPC here; None where it can."""
     if not schemes.is_known(GRPC):
-        return f"this holdfast does not know {GRPC}:// yet"
+        return f"this tenure does not know {GRPC}:// yet"
     try:
-        holdfast.connect(url(GRPC, _PROBE)).close()
-    except HoldfastError as error:
+        tenure.connect(url(GRPC, _PROBE)).close()
+    except TenureError as error:
         return str(error)
     return None
 

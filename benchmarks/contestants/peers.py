@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.contestants.place import SEATS, Blocking, Contestant, Door, Place, require
-from holdfast.testing.servers.control import find_etcd
-from holdfast.testing.servers.specs import ServersMissing
+from tenure.testing.servers.control import find_etcd
+from tenure.testing.servers.specs import ServersMissing
 
 TOOZ_ETCD, ETCD3GW = "tooz etcd lock", "etcd3gw Lock"
 KAZOO_LOCK, KAZOO_SEMAPHORE, KAZOO_ELECTION = "kazoo Lock", "kazoo Semaphore", "kazoo Election"

@@ -18,9 +18,9 @@ from typing import Final
 from benchmarks.contestants.place import Contestant, Missing, Program
 
 _SOURCES: Final = Path(__file__).parent.parent / "harness"
-_GO_ROOT: Final = Path(os.environ.get("HOLDFAST_BENCH_GOPATH", "/usr/share/gocode"))
+_GO_ROOT: Final = Path(os.environ.get("TENURE_BENCH_GOPATH", "/usr/share/gocode"))
 _GO_PACKAGE: Final = "src/go.etcd.io/etcd/clientv3/concurrency"
-_JARS_ROOT: Final = Path(os.environ.get("HOLDFAST_BENCH_JARS", "/usr/share/java"))
+_JARS_ROOT: Final = Path(os.environ.get("TENURE_BENCH_JARS", "/usr/share/java"))
 _JARS: Final = (
     "curator-recipes",
     "curator-framework",
@@ -40,7 +40,7 @@ _CURATOR_HINT: Final = "apt-get install default-jdk-headless libcurator-recipes-
 
 @functools.cache
 def _directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-harness-"))
+    directory = Path(tempfile.mkdtemp(prefix="tenure-harness-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
 

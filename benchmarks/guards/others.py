@@ -17,9 +17,9 @@ import redis
 from benchmarks.contestants.place import require
 from benchmarks.guards.resource import FILE_BYTES, VALUE, Grounds, Operation, Resource, hold_of
 from benchmarks.measure import Block, blocking, tasked
-from holdfast.fencing.file import FileGuard
-from holdfast.fencing.http import HEADER, FencingMiddleware, Receive, Scope, Send, afenced
-from holdfast.fencing.redis import RedisGuard
+from tenure.fencing.file import FileGuard
+from tenure.fencing.http import HEADER, FencingMiddleware, Receive, Scope, Send, afenced
+from tenure.fencing.redis import RedisGuard
 
 
 def redis_scripts(grounds: Grounds, stack: ExitStack) -> Resource:

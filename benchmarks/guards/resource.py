@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import holdfast
+import tenure
 from benchmarks.ground import Servers
 from benchmarks.measure import Block
 from tests.servers.databases import DatabaseServer, MariaDB, PostgreSQL, Redis, start_database
@@ -52,14 +52,14 @@ def open_grounds(servers: Servers, stack: ExitStack) -> Grounds:
     postgresql, mariadb, redis_server = (
         stack.enter_context(closing(start_database(database))) for database in (PostgreSQL(), MariaDB(), Redis())
     )
-    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-benchmarks-"))
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-benchmarks-"))
     return Grounds(servers, postgresql, mariadb, redis_server, Path(directory))
 
 
-def client_of(servers: Servers, store: str, stack: ExitStack) -> holdfast.Client:
-    return stack.enter_context(holdfast.connect(servers.of(store).url("guards", ttl=_TTL_SECONDS)))
+def client_of(servers: Servers, store: str, stack: ExitStack) -> tenure.Client:
+    return stack.enter_context(tenure.connect(servers.of(store).url("guards", ttl=_TTL_SECONDS)))
 
 
-def hold_of(servers: Servers, stack: ExitStack) -> holdfast.Hold:
+def hold_of(servers: Servers, stack: ExitStack) -> tenure.Hold:
     """A lock of etcd: its fence is what the guards are shown."""
     return stack.enter_context(client_of(servers, "etcd", stack).lock("ledger"))

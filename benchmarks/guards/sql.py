@@ -22,7 +22,7 @@ from sqlalchemy import (
 from benchmarks.contestants.place import require
 from benchmarks.guards.resource import Grounds, Operation, Resource, hold_of
 from benchmarks.measure import blocking
-from holdfast.fencing.sql import SQLGuard
+from tenure.fencing.sql import SQLGuard
 
 _ACCOUNTS: Final = Table(
     "accounts",

@@ -5,25 +5,26 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-import holdfast
+import tenure
 from benchmarks.contestants.peers import kazoo_client
 from benchmarks.contestants.place import OPEN_TTL, Door, require
 from benchmarks.guards.resource import VALUE, Grounds, Operation, Resource, client_of
 from benchmarks.measure import Block, blocking
-from holdfast.backends.etcd.wire import Wire
-from holdfast.backends.etcd.words import Answer, PutKey, Range, Txn
-from holdfast.testing.servers import etcd_counters
+from tenure._backends.etcd.requests import PutKey, Range, Txn, TxnResult
+from tenure._backends.etcd.wire import Wire
+from tenure._core.runtime import runtime_of
+from tenure.testing.servers import etcd_counters
 
 
 def etcd(grounds: Grounds, stack: ExitStack) -> Resource:
     """Bare requests go over the same client's wire."""
     client = client_of(grounds.servers, "etcd", stack)
     hold = stack.enter_context(client.lock("ledger"))
-    backend: Any = client._house._backend
+    backend: Any = runtime_of(client)._backend
     wire: Wire = backend._wire
 
-    def transaction(asked: PutKey | Range) -> Answer:
-        return wire.txn(Txn(success=(asked,)), client._house.request_until())
+    def transaction(asked: PutKey | Range) -> TxnResult:
+        return wire.txn(Txn(success=(asked,)), runtime_of(client).request_until())
 
     put = blocking(lambda: transaction(PutKey(b"bare", VALUE)))
     get = blocking(lambda: require(transaction(Range(b"bare")).key_values))
@@ -46,7 +47,7 @@ def _etcd_release(endpoint: str) -> str:
     return label.split('"')[1]
 
 
-def _operations(put: str, bare_put: Block, get: str, bare_get: Block, hold: holdfast.Hold) -> list[Operation]:
+def _operations(put: str, bare_put: Block, get: str, bare_get: Block, hold: tenure.Hold) -> list[Operation]:
     hold.store.put("guarded", VALUE)
     guarded_put = blocking(lambda: hold.store.put("guarded", VALUE))
     guarded_get = blocking(lambda: require(hold.store.get("guarded")))

@@ -24,18 +24,18 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-import holdfast
-from holdfast.cli.supervise.watchdog import descendants
-from holdfast.client import Operator
+import tenure
+from tenure._client import Operator
+from tenure.cli.supervise.watchdog import descendants
 from tests.cli.program import PROGRAM, environment
 from tests.servers import Cluster, FaultProxy, etcdctl
 
 TTL = 3.0
 PATIENCE_SECONDS = 300.0
 BY_TIME = ("kill", "stop", "cut")
-"""What ends a hold by the clock: nobody else may start before CMD is dead."""
+"""Causes that end a hold by the clock: nobody else may start before CMD is dead."""
 BY_HAND = ("force", "revoke")
-"""What the store does at once, and tells the holder afterwards."""
+"""Causes that the store carries out at once, and tells the holder afterwards."""
 
 CMD = """
 import os, signal, sys, time
@@ -68,7 +68,7 @@ while True:
 
 @dataclass
 class Run:
-    """One CMD's life, as it and what it forked away wrote it down."""
+    """Life of a CMD, as it and what it forked away wrote it down."""
 
     slot: int
     pids: tuple[int, int]
@@ -79,32 +79,32 @@ class Run:
 
 @dataclass
 class Loss:
-    """One loss: why, when, who, and how holdfast ended."""
+    """A loss: why, when, who, and how tenure ended."""
 
     cause: str
     at: float
     victim: int
     died: float = 0.0
     code: int | None = None
-    told: str = ""
+    said: str = ""
 
 
 @dataclass
 class Findings:
-    """What came of many losses. `by itself`: a machine that is too busy to renew in time."""
+    """Results of many losses. `by itself`: a machine that is too busy to renew in time."""
 
     causes: Counter[str] = field(default_factory=Counter)
     overlaps: list[str] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
-    """From a predecessor's last sign of life to its successor's first, where time ended the hold."""
+    """Seconds from a predecessor's last sign of life to its successor's first, where time ended the hold."""
     after_removal: list[float] = field(default_factory=list)
-    """From a removal by hand to the death of CMD."""
+    """Seconds from a removal by hand to the death of CMD."""
     overlaps_by_hand: int = 0
     wrong_codes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Findings) -> None:
-        """Those of another lock."""
+        """Add the findings of another lock."""
         self.causes += other.causes
         self.overlaps += other.overlaps
         self.gaps += other.gaps
@@ -130,7 +130,7 @@ def now() -> float:
 
 
 class Candidate:
-    """A slot: a holdfast that waits or runs CMD, with its own way to the store."""
+    """A slot: a tenure that waits or runs CMD, with its own way to the store."""
 
     def __init__(self, slot: int, name: str, record: Path, cluster: Cluster, namespace: str) -> None:
         self.slot = slot
@@ -150,7 +150,7 @@ class Candidate:
                 *PROGRAM, "run", self._name, "--ttl", str(TTL), "--grace", "0.3", "--",
                 sys.executable, "-I", "-S", "-c", CMD, str(self._record), str(self.slot),
             ],
-            env=environment({"HOLDFAST_URL": self._url}),
+            env=environment({"TENURE_URL": self._url}),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         return self.process
@@ -173,7 +173,7 @@ class Candidate:
 
 
 class Battle:
-    """One lock, its two candidates, and one loss after the other."""
+    """A lock, its two candidates, and a loss after the other."""
 
     def __init__(self, cluster: Cluster, scratch: Path, seed: int) -> None:
         self._cluster = cluster
@@ -193,23 +193,23 @@ class Battle:
         """Lose the lock once for each of `causes`."""
         tick = {"tick": 0.2} if self._cluster.kind == "zookeeper" else {}
         url = self._cluster.url(self._namespace, **tick)
-        told = ""
+        failed = ""
         try:
             for slot in (0, 1):
                 self._candidates.append(Candidate(slot, self._name, self._record, self._cluster, self._namespace))
-            with holdfast.connect(url, owner="operator") as client:
+            with tenure.connect(url, owner="operator") as client:
                 for cause in causes:
                     until = now() + PATIENCE_SECONDS
                     while not self._lose(cause, client.operator()):
                         assert now() < until, f"{self._name}: no {cause} hit anybody"
                 self._successor()
         except AssertionError as failure:
-            told = f"{self._name}: {failure}"
+            failed = f"{self._name}: {failure}"
         finally:
             for candidate in self._candidates:
                 candidate.close()
         findings = self._judge()
-        findings.failures += [told] if told else []
+        findings.failures += [failed] if failed else []
         return findings
 
     def _lose(self, cause: str, operator: Operator) -> bool:
@@ -226,7 +226,7 @@ class Battle:
         try:
             if not self._strike(cause, candidate, operator):
                 return False
-        except (holdfast.HoldfastError, subprocess.SubprocessError, KazooException, KazooTimeoutError) as error:
+        except (tenure.TenureError, subprocess.SubprocessError, KazooException, KazooTimeoutError) as error:
             print(f"{self._name}: {cause} failed: {error!r}")  # a store, or a machine, that is too busy
             self._unsure.add(run.pids[0])
             return False
@@ -241,7 +241,7 @@ class Battle:
         if cause == "stop":
             self._wait_for_run(run, but_not=candidate)  # the other one has it before this one wakes
             candidate.process.send_signal(signal.SIGCONT)
-        _, loss.told = candidate.process.communicate(timeout=PATIENCE_SECONDS)
+        _, loss.said = candidate.process.communicate(timeout=PATIENCE_SECONDS)
         loss.code = candidate.process.returncode
         candidate.proxy.heal()
         candidate.start()
@@ -269,7 +269,7 @@ class Battle:
         return True
 
     def _successor(self) -> Run:
-        """Who runs after the last loss."""
+        """The run after the last loss."""
         last = self.runs[-1] if self.runs else None
         return last if last and last.pids[0] not in self.losses else self._wait_for_run(last)
 
@@ -350,7 +350,7 @@ def end_session(cluster: Cluster, session: int) -> None:
 
 
 def _password(session: int) -> bytes:
-    """As ZooKeeper makes it: sixteen bytes of java.util.Random, seeded with the id and a constant."""
+    """Session password, as ZooKeeper makes it: sixteen bytes of java.util.Random, seeded with the id and a constant."""
     bits = (1 << 48) - 1
     state = ((session ^ 0xB3415C00) ^ 0x5DEECE66D) & bits
     made = b""

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import holdfast
+import tenure
 from tests.cli.program import eventually
 
-Wanted = Callable[[holdfast.Client], Any]
+Wanted = Callable[[tenure.Client], Any]
 
 
 @contextmanager
 def waiting(url: str, name: str, owner: str = "waiter", wanted: Wanted | None = None) -> Iterator[int]:
-    """`owner` waits in the line of `name`, for a lock unless told, while this lasts; its token."""
-    with holdfast.connect(url, ttl=20, owner=owner) as client:
+    """A waiter `owner` in the line of `name`, for a lock unless `wanted` is given, while this lasts; its token."""
+    with tenure.connect(url, ttl=20, owner=owner) as client:
         operator = client.operator()
 
         def tokens() -> list[int]:
@@ -26,7 +26,7 @@ def waiting(url: str, name: str, owner: str = "waiter", wanted: Wanted | None = 
         def wait() -> None:
             try:
                 (wanted(client) if wanted else client.lock(name)).acquire(timeout=300)
-            except holdfast.HoldfastError:  # forced out, or closed below
+            except tenure.TenureError:  # forced out, or closed below
                 pass
 
         before = tokens()
@@ -42,13 +42,13 @@ def waiting(url: str, name: str, owner: str = "waiter", wanted: Wanted | None = 
 
 @contextmanager
 def crowd(url: str, names: list[str]) -> Iterator[None]:
-    """Somebody holds all these locks while this lasts."""
+    """A client that holds all these locks while this lasts."""
     ready, enough = threading.Event(), threading.Event()
     failed: list[BaseException] = []
 
     async def hold_all() -> None:
         gate = asyncio.Semaphore(64)
-        async with holdfast.aio.connect(url, ttl=60, timeout=60, owner="crowd") as client:
+        async with tenure.aio.connect(url, ttl=60, timeout=60, owner="crowd") as client:
 
             async def hold(name: str) -> None:
                 async with gate:

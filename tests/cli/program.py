@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 PATIENCE_SECONDS = 60.0
-PROGRAM = (sys.executable, "-m", "holdfast.cli")
+PROGRAM = (sys.executable, "-m", "tenure.cli")
 LOOKING_AND_MENDING = (
     ("ls",),
     ("ls", "--json"),
@@ -34,10 +34,10 @@ LOOKING_AND_MENDING = (
     ("audit",),
     ("release", "ledger", "--token", "1", "--reason", "x", "--yes"),
 )
-"""Each command that needs a store and runs nothing."""
+"""Commands that need a store and run nothing."""
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-_])")
 NOT_PLAIN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-"""What no pipe is to be given: anything that moves a terminal's cursor."""
+"""Characters that no pipe is to be given: any that moves a terminal's cursor."""
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 AT_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -55,18 +55,18 @@ class Done:
 
     @property
     def records(self) -> list[list[str]]:
-        """What was written into the pipe: lines, and their fields."""
+        """Records that were written into the pipe: lines, and their fields."""
         return [line.split("\t") for line in self.out.splitlines()]
 
     @property
     def json(self) -> Any:
-        """What was written as JSON."""
+        """Output as JSON."""
         return json.loads(self.out)
 
     @property
     def complaint(self) -> str:
         """The one line on standard error."""
-        assert self.err.startswith("holdfast: "), self.err
+        assert self.err.startswith("tenure: "), self.err
         assert self.err.count("\n") == 1, self.err
         assert "Traceback" not in self.err
         return self.err
@@ -74,13 +74,13 @@ class Done:
 
 def environment(given: Mapping[str, str] = _NONE) -> dict[str, str]:
     """Ours, without what would change what is shown."""
-    unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "HOLDFAST_URL", "HOLDFAST_LOG_JSON")
+    unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TENURE_URL", "TENURE_LOG_JSON")
     return {k: v for k, v in os.environ.items() if k not in unwanted} | {"TERM": "xterm", "PYTHONUTF8": "1", **given}
 
 
-def holdfast(*arguments: str, url: str | None = None, given: Mapping[str, str] = _NONE, stdin: str = "") -> Done:
+def tenure(*arguments: str, url: str | None = None, given: Mapping[str, str] = _NONE, stdin: str = "") -> Done:
     """Run the command to its end, in pipes."""
-    where = {"HOLDFAST_URL": url} if url is not None else {}
+    where = {"TENURE_URL": url} if url is not None else {}
     ended = subprocess.run(
         [*PROGRAM, *arguments],
         input=stdin,
@@ -105,12 +105,12 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What it wrote, without colours and the like."""
+        """Output without colours and the like."""
         return ESCAPES.sub("", self.raw).replace("\r\n", "\n")
 
     @property
     def settings(self) -> list[Any]:
-        """How the terminal is set: what a program that changed it has to restore."""
+        """Settings of the terminal: a program that changes them has to restore them."""
         return termios.tcgetattr(self._ours)
 
     def read_until(self, text: str) -> None:
@@ -162,7 +162,7 @@ def at_terminal(
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=environment({"HOLDFAST_URL": url, **given}),
+        env=environment({"TENURE_URL": url, **given}),
         start_new_session=True,
     )
     os.close(theirs)
@@ -176,7 +176,7 @@ def at_terminal(
 
 
 def shown(*arguments: str, url: str, columns: int = 80, rows: int = 24, given: Mapping[str, str] = _NONE) -> Done:
-    """What the command shows at a terminal, without colours; run to its end."""
+    """Output of the command at a terminal, without colours; run to its end."""
     with at_terminal(*arguments, url=url, columns=columns, rows=rows, given=given) as terminal:
         code = terminal.end()
         return Done(code, terminal.text, "")

@@ -1,4 +1,4 @@
-"""`holdfast run` and `holdfast elect` under way, in pipes or from a shell at a terminal, and what runs under them."""
+"""`tenure run` and `tenure elect` under way, in pipes or from a shell at a terminal, and what runs under them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from holdfast.cli.supervise.watchdog import descendants, send
+from tenure.cli.supervise.watchdog import descendants, send
 from tests.cli.program import PATIENCE_SECONDS, PROGRAM, Terminal, environment, set_size
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 0.1; done"
@@ -55,11 +55,11 @@ def now() -> float:
 
 
 def signal_from_outside(pid: int, number: int) -> None:
-    """As from outside of its PID namespace, where whoever runs a container is: nobody there can be named as sender."""
-    told = struct.pack("@3i4x2i", number, 0, _SI_QUEUE, 0, 0).ljust(128, b"\0")
+    """Send a signal as from outside of the PID namespace, as the runtime of a container does: without a sender."""
+    siginfo = struct.pack("@3i4x2i", number, 0, _SI_QUEUE, 0, 0).ljust(128, b"\0")
     pidfd = os.pidfd_open(pid)
     try:
-        sent = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_SEND_SIGNAL, pidfd, int(number), told, 0)
+        sent = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_SEND_SIGNAL, pidfd, int(number), siginfo, 0)
     finally:
         os.close(pidfd)
     if sent != 0:
@@ -75,12 +75,12 @@ class Started:
 
     @property
     def pid(self) -> int:
-        """Of holdfast."""
+        """Process id of tenure."""
         return self.process.pid
 
     @property
     def watchdog(self) -> int:
-        """Its only child."""
+        """Process id of tenure's only child."""
         return descendants(self.pid)[0]
 
     def line(self) -> str:
@@ -111,7 +111,7 @@ class Started:
         return self.process.returncode, self._read.decode() + out, err
 
     def signal(self, number: int) -> None:
-        """To holdfast."""
+        """Send a signal to tenure."""
         self.process.send_signal(number)
 
 
@@ -147,7 +147,7 @@ def started(
         stderr=subprocess.PIPE,
         bufsize=1,
         text=True,
-        env=environment({"HOLDFAST_URL": url}),
+        env=environment({"TENURE_URL": url}),
         start_new_session=True,
         preexec_fn=prepare,  # noqa: PLW1509  # it only sets what signals do
     )
@@ -161,7 +161,7 @@ def started(
 
 @contextmanager
 def bash(url: str) -> Iterator[Terminal]:
-    """A shell with job control at a terminal; `holdfast` is a function of it."""
+    """A shell with job control at a terminal; `tenure` is a function of it."""
     ours, theirs = pty.openpty()
     set_size(ours, 200, 24)
     process = subprocess.Popen(
@@ -169,12 +169,12 @@ def bash(url: str) -> Iterator[Terminal]:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=environment({"HOLDFAST_URL": url, "PS1": "$ ", "PYTHON": sys.executable, "TERM": "dumb"}),
+        env=environment({"TENURE_URL": url, "PS1": "$ ", "PYTHON": sys.executable, "TERM": "dumb"}),
     )
     os.close(theirs)
     terminal = Terminal(process, ours)
     try:
-        terminal.type('holdfast() { "$PYTHON" -m holdfast.cli "$@"; }; echo rea""dy\n')
+        terminal.type('tenure() { "$PYTHON" -m tenure.cli "$@"; }; echo rea""dy\n')
         terminal.read_until("ready\n")
         yield terminal
     finally:

@@ -1,4 +1,4 @@
-"""`holdfast doctor` on real servers that are well, and on some that are not."""
+"""`tenure doctor` on real servers that are well, and on some that are not."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import holdfast
-from holdfast.cli.checkup import versions
-from holdfast.cli.checkup.finding import State
-from holdfast.cli.checkup.zookeeper import _sessions
-from holdfast.options import parse
-from holdfast.testing.servers.specs import Spec
+import tenure
+from tenure._core.base.options import parse
+from tenure.cli.doctor import findings
+from tenure.cli.doctor.findings import Severity
+from tenure.cli.doctor.zookeeper import _sessions
+from tenure.testing.servers.specs import Spec
 from tests.cli.program import NOT_PLAIN, shown
-from tests.cli.program import holdfast as run
+from tests.cli.program import tenure as run
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, etcdctl, start
 
 TICK = "0.2"
@@ -50,10 +50,10 @@ def url_of(cluster: Cluster, **options: str) -> str:
 def checked(url: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:  # Any: JSON
     """The exit code, and what was found by check."""
     done = run("doctor", "--json", url=url)
-    told = done.json
-    assert told["ok"] is (done.code == 0)
+    document = done.json
+    assert document["ok"] is (done.code == 0)
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in told["checks"]:
+    for one in document["checks"]:
         assert one["state"] == "ok" or one["do"], one
         found.setdefault(one["check"], []).append(one)
     return done.code, found
@@ -70,7 +70,7 @@ def states(found: dict[str, list[dict[str, Any]]]) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("kind", ["etcd", "etcd+grpc", "zookeeper"])
 def test_healthy_store_passes_with_a_warning_of_its_old_version(singles: dict[str, Cluster], kind: str) -> None:
-    """Every check is told; the versions that the tests have are ones with known bugs. Nothing stays behind."""
+    """Checks are all reported; the versions that the tests have are ones with known bugs. Nothing stays behind."""
     cluster = singles[kind.removesuffix("+grpc")]
     url = url_of(cluster).replace("etcd://", f"{kind}://")
     code, found = checked(url)
@@ -81,15 +81,16 @@ def test_healthy_store_passes_with_a_warning_of_its_old_version(singles: dict[st
     own = {"etcd": {"gateway", "health", "space"}, "etcd+grpc": {"health", "space"}, "zookeeper": {"tick", "sessions"}}
     assert found.keys() == common | own[kind]
     known = "15247" if cluster.kind == "etcd" else "ZOOKEEPER-4925"
-    assert known in only(found, "version")["found"]
-    with holdfast.connect(url) as client:
+    assert known in " ".join(only(found, "version")["details"])
+    assert known not in only(found, "version")["found"]
+    with tenure.connect(url) as client:
         assert list(client.operator().lines()) == []
 
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 @pytest.mark.parametrize("columns", [80, 200])
 def test_screen_fits_the_terminal_and_says_what_to_do(singles: dict[str, Cluster], kind: str, columns: int) -> None:
-    """One line a check, what to do below it, and how many there were."""
+    """A line a check, what to do below it, and how many there were."""
     done = shown("doctor", url=url_of(singles[kind]), columns=columns)
     plain = done.out
     assert done.code == 0, plain
@@ -106,6 +107,16 @@ def test_pipe_gets_one_record_a_check_and_no_escape_code(singles: dict[str, Clus
     assert (done.code, done.err) == (0, "")
     assert not NOT_PLAIN.search(done.out.replace("\t", ""))
     assert {len(record) for record in done.records} == {5}
+    assert "15247" not in done.out
+    verbose = run("doctor", "-v", url=url_of(singles["etcd"]))
+    assert re.search(r"^warn\tversion\t.*has known bugs \(\d\) .*: .*\(15247\); ", verbose.out, re.MULTILINE)
+
+
+def test_screen_names_the_known_bugs_where_they_are_asked_for(singles: dict[str, Cluster]) -> None:
+    """A finding is one sentence; -v adds each bug with its issue, in a line of its own."""
+    plain, verbose = (shown("doctor", *v, url=url_of(singles["etcd"]), columns=120).out for v in ((), ("-v",)))
+    assert not re.search(r"\(\d{5}\)", plain)
+    assert re.search(r"^ +leases may end early after the leader stood still \(15247\)$", verbose, re.MULTILINE)
 
 
 # Not well.
@@ -115,7 +126,7 @@ def test_pipe_gets_one_record_a_check_and_no_escape_code(singles: dict[str, Clus
 def test_endpoint_that_is_down_is_named_and_the_others_are_looked_at(
     make: Callable[[Spec], Cluster], kind: str
 ) -> None:
-    """One of three: the store works, and the doctor says that it is not whole. Two of three: no quorum."""
+    """A store of two servers of three works, and the doctor says that it is not whole. One of three: no quorum."""
     cluster = make(EtcdSpec(size=3) if kind == "etcd" else ZooKeeperSpec(size=3))
     down, other, last = cluster.members
     down.kill()
@@ -196,9 +207,9 @@ def test_etcd_with_users_is_passed_with_the_right_one_and_told_with_a_wrong_one(
 
 
 def test_zookeeper_identity_that_may_not_write_is_told(singles: dict[str, Cluster]) -> None:
-    """What one identity made is its own."""
+    """Nodes of one identity are its own."""
     endpoint, name = singles["zookeeper"].endpoints[0], f"doctor-{secrets.token_hex(4)}"
-    with holdfast.connect(f"zookeeper://me:mine@{endpoint}/{name}") as client, client.lock("a"):
+    with tenure.connect(f"zookeeper://me:mine@{endpoint}/{name}") as client, client.lock("a"):
         code, found = checked(f"zookeeper://other:0ther@{endpoint}/{name}?tick={TICK}")
     assert code == 1
     assert only(found, "auth")["state"] == "fail"
@@ -222,7 +233,7 @@ def test_etcd_without_space_is_told_with_the_way_out(make: Callable[[Spec], Clus
 
 
 def test_what_is_true_of_three_endpoints_is_said_in_full_once(triples: dict[str, Cluster]) -> None:
-    """At the terminal; a pipe gets all of it."""
+    """Repetition is cut at the terminal; a pipe gets all of it."""
     url = url_of(triples["etcd"])
     assert shown("doctor", url=url).out.count("has known bugs") == 1
     assert shown("doctor", url=url).out.count(f"the same as {triples['etcd'].endpoints[0]}") == 2
@@ -245,7 +256,7 @@ def test_etcd_with_its_gateway_off_is_told_and_grpc_does_without(make: Callable[
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 def test_orphaned_ticket_is_told_with_the_command_that_frees_it(singles: dict[str, Cluster], kind: str) -> None:
-    """A ticket that hangs on no lease: nothing will ever end it. The command works as it is told."""
+    """A ticket that hangs on no lease: nothing will ever end it. The command works as printed."""
     cluster, url = singles[kind], url_of(singles[kind])
     namespace = url.partition("?")[0].rpartition("/")[2]
     if kind == "etcd":
@@ -261,7 +272,7 @@ def test_orphaned_ticket_is_told_with_the_command_that_frees_it(singles: dict[st
     orphan = only(found, "orphan")
     assert "it's stuck" in orphan["found"]
     program, *arguments = shlex.split(orphan["do"])
-    assert (program, run(*arguments, "--yes", url=url).code) == ("holdfast", 0)
+    assert (program, run(*arguments, "--yes", url=url).code) == ("tenure", 0)
     code, found = checked(url)
     assert (code, only(found, "orphan")["state"]) == (0, "ok")
 
@@ -279,7 +290,7 @@ def test_many_orphans_are_counted_and_the_first_ones_named(singles: dict[str, Cl
 
 
 def test_ttl_that_the_server_does_not_grant_is_warned_of(make: Callable[[Spec], Cluster]) -> None:
-    """Too short for etcd, whose least is one and a half election time-outs; too long for ZooKeeper."""
+    """Too short for etcd, whose shortest is one and a half election time-outs; too long for ZooKeeper."""
     code, found = checked(url_of(make(EtcdSpec(heartbeat_ms=500, election_ms=3000)), ttl="1"))
     assert (code, only(found, "ttl")["state"], only(found, "ttl")["do"]) == (0, "warn", "ask for ttl=5")
     code, found = checked(url_of(make(ZooKeeperSpec(max_session_ms=10_000)), ttl="15"))
@@ -288,7 +299,7 @@ def test_ttl_that_the_server_does_not_grant_is_warned_of(make: Callable[[Spec], 
 
 
 def test_zookeeper_tick_that_is_longer_than_the_client_believes_fails(make: Callable[[Spec], Cluster]) -> None:
-    """Its holders would believe for too long when they are cut off."""
+    """Holders would believe for too long when they are cut off."""
     cluster = make(ZooKeeperSpec(tick_ms=3000))
     code, found = checked(cluster.url("x"))
     assert code == 1
@@ -299,7 +310,7 @@ def test_zookeeper_tick_that_is_longer_than_the_client_believes_fails(make: Call
 
 @pytest.mark.parametrize("allowed", ["srvr", "ruok"])
 def test_zookeeper_whose_words_are_not_allowed_is_said_to_be(make: Callable[[Spec], Cluster], allowed: str) -> None:
-    """As much as can be seen is looked at; that the rest was not is said."""
+    """Checks look at as much as can be seen, and say that the rest was not."""
     cluster = make(ZooKeeperSpec())
     member = cluster.members[0]
     directory = Path(member._machine.directory)  # type: ignore[attr-defined]  # of a process: where its files are
@@ -308,7 +319,7 @@ def test_zookeeper_whose_words_are_not_allowed_is_said_to_be(make: Callable[[Spe
     settings.write_text(_text(settings).replace("4lw.commands.whitelist=*", f"4lw.commands.whitelist={allowed}"))
     member._machine.launch()
     url = url_of(cluster)
-    with holdfast.connect(url, timeout=30) as client:
+    with tenure.connect(url, timeout=30) as client:
         client.lock("warm").acquire(timeout=30).release()
     code, found = checked(url)
     assert (code, only(found, "lock")["state"], only(found, "reach")["state"]) == (0, "ok", "ok")
@@ -339,7 +350,7 @@ def test_something_else_at_the_port_and_silence_are_told_in_time(singles: dict[s
 
 
 def test_store_that_is_cut_off_is_told_in_time(singles: dict[str, Cluster]) -> None:
-    """It accepts connections, and no answer ever comes."""
+    """Connections are accepted, and no answer ever comes."""
     with FaultProxy(singles["etcd"].endpoints[0], "etcd") as proxy:
         proxy.blackhole()
         code, found = checked(f"etcd://{proxy.endpoint}/x?timeout=1")
@@ -361,56 +372,57 @@ def test_bad_input_is_one_line_and_its_code(arguments: tuple[str, ...], code: in
 @pytest.mark.parametrize(
     ("version", "state", "bugs"),
     [
-        ("3.5.1", State.WARN, ["13766", "14110", "15247", "17780", "15271", "17529", "20590", "20418"]),
-        ("3.4.23", State.WARN, ["15247", "17780", "15271", "17529", "20590", "20418"]),
-        ("3.4.19", State.WARN, ["15247", "17780", "15271", "17529", "20590"]),
-        ("3.4.42", State.OK, []),
-        ("3.5.13", State.WARN, ["17780", "20590", "20418"]),
-        ("3.5.28", State.OK, []),
-        ("3.6.0-rc.2", State.WARN, ["20590", "20418"]),
-        ("3.6.9", State.OK, []),
-        ("3.7.0", State.OK, []),
-        ("4.0.0", State.OK, []),
-        ("3.3.10", State.FAIL, []),
-        ("nonsense", State.WARN, []),
-        ("", State.WARN, []),
+        ("3.5.1", Severity.WARN, ["13766", "14110", "15247", "17780", "15271", "17529", "20590", "20418"]),
+        ("3.4.23", Severity.WARN, ["15247", "17780", "15271", "17529", "20590", "20418"]),
+        ("3.4.19", Severity.WARN, ["15247", "17780", "15271", "17529", "20590"]),
+        ("3.4.42", Severity.OK, []),
+        ("3.5.13", Severity.WARN, ["17780", "20590", "20418"]),
+        ("3.5.28", Severity.OK, []),
+        ("3.6.0-rc.2", Severity.WARN, ["20590", "20418"]),
+        ("3.6.9", Severity.OK, []),
+        ("3.7.0", Severity.OK, []),
+        ("4.0.0", Severity.OK, []),
+        ("3.3.10", Severity.FAIL, []),
+        ("nonsense", Severity.WARN, []),
+        ("", Severity.WARN, []),
     ],
 )
-def test_etcd_version_is_warned_of_by_its_known_bugs(version: str, state: State, bugs: list[str]) -> None:
-    """As the table has it."""
-    found = versions.look_at_etcd(version, "x")
-    assert (found.state, re.findall(r"\((\d{5})\)", found.told)) == (state, bugs)
+def test_etcd_version_is_warned_of_by_its_known_bugs(version: str, state: Severity, bugs: list[str]) -> None:
+    """Bugs of an etcd are as the table has them."""
+    found = findings.look_at_etcd_version(version, "x")
+    assert (found.state, re.findall(r"\((\d{5})\)", " ".join(found.details))) == (state, bugs)
+    assert not re.search(r"\d{5}|;", found.found)
 
 
 @pytest.mark.parametrize(
     ("version", "state", "words"),
     [
-        ("3.8.0", State.WARN, ["4785", "4394", "4925"]),
-        ("3.5.9", State.WARN, ["4785", "needs 3.6"]),
-        ("3.9.2", State.WARN, ["4394"]),
-        ("3.9.4", State.OK, []),
-        ("3.8.5", State.OK, []),
-        ("3.10.0", State.OK, []),
-        ("3.4.14", State.FAIL, []),
+        ("3.8.0", Severity.WARN, ["4785", "4394", "4925"]),
+        ("3.5.9", Severity.WARN, ["4785", "needs 3.6"]),
+        ("3.9.2", Severity.WARN, ["4394"]),
+        ("3.9.4", Severity.OK, []),
+        ("3.8.5", Severity.OK, []),
+        ("3.10.0", Severity.OK, []),
+        ("3.4.14", Severity.FAIL, []),
     ],
 )
-def test_zookeeper_version_is_warned_of_by_its_known_bugs(version: str, state: State, words: list[str]) -> None:
-    """As the table has it."""
-    found = versions.look_at_zookeeper(version, "x")
+def test_zookeeper_version_is_warned_of_by_its_known_bugs(version: str, state: Severity, words: list[str]) -> None:
+    """Bugs of a ZooKeeper are as the table has them."""
+    found = findings.look_at_zookeeper_version(version, "x")
     assert found.state is state
-    assert all(word in found.told for word in words)
+    assert all(word in f"{found.found} {found.details}" for word in words)
 
 
 def test_mixed_versions_are_warned_of() -> None:
-    """In the midst of an upgrade, or forgotten after one."""
-    assert versions.differing([("a", "3.5.1"), ("b", "3.5.1")]) is None
-    mixed = versions.differing([("a", "3.5.1"), ("b", "3.5.28")])
+    """Versions differ in the midst of an upgrade, or were forgotten after one."""
+    assert findings.differing([("a", "3.5.1"), ("b", "3.5.1")]) is None
+    mixed = findings.differing([("a", "3.5.1"), ("b", "3.5.28")])
     assert mixed is not None
-    assert "a has 3.5.1, b has 3.5.28" in mixed.told
+    assert "a has 3.5.1, b has 3.5.28" in mixed.found
 
 
 def test_node_whose_session_is_gone_is_found_in_a_dump() -> None:
-    """As ZOOKEEPER-5010 tells of: an ephemeral node without a session blocks its line."""
+    """An ephemeral node without a session blocks its line, see ZOOKEEPER-5010."""
     dump = (
         "SessionTracker dump:\nSession Sets (1)/(1):\n1 expire at Wed Nov 18 23:59:05 UTC 2026:\n\t0x10000281ee50004\n"
         "ephemeral nodes dump:\nSessions with Ephemerals (2):\n0x10000281ee50004:\n\t/billing/a/_c_1-lock-0000000000\n"
@@ -418,10 +430,10 @@ def test_node_whose_session_is_gone_is_found_in_a_dump() -> None:
         "Connections dump:\nConnections Sets (0)/(0):\n"
     )
     (found,) = _sessions(dump, "x", parse("zookeeper://x/billing", {}))
-    assert (found.state, found.told) == (
-        State.FAIL,
+    assert (found.state, found.found) == (
+        Severity.FAIL,
         "nodes stand whose session is gone: /billing/b/_c_2-lock-0000000000",
     )
     (found,) = _sessions(dump.replace("0xdead", "0x10000281ee50004"), "x", parse("zookeeper://x/billing", {}))
-    assert found.state is State.OK
+    assert found.state is Severity.OK
     assert _sessions("This ZooKeeper instance is not currently serving requests", "x", parse("zookeeper://x", {})) == []

@@ -1,4 +1,4 @@
-"""`holdfast elect`: CMD while we lead, again after every win, and a hand-over at the end."""
+"""`tenure elect`: CMD while we lead, again after every win, and a hand-over at the end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast as library
-from tests.cli.program import eventually, holdfast
+import tenure as library
+from tests.cli.program import eventually, tenure
 from tests.cli.supervised import now, shell, started
 from tests.servers import Cluster, FaultProxy
 
@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str:
 
 
 def depose(client: library.Client, name: str) -> None:
-    """As an operator does."""
+    """Force the holder out, as an operator does."""
     operator = client.operator()
     operator.force_release(name, token=operator.line(name).holders[0].token, reason="a test", actor="test")
 
@@ -47,21 +47,21 @@ def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, dict[str, o
 
 
 def free_port() -> int:
-    """One that nobody listens on just now."""
+    """A port that nobody listens on just now."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
 
 
 def test_cmds_own_end_is_ours(url: str, client: library.Client) -> None:
-    """It ended by itself: its code is ours, and we have resigned."""
-    done = holdfast("elect", "job", "--", *shell("echo $HOLDFAST_NAME; exit 5"), url=url)
+    """CMD ended by itself: its code is ours, and we have resigned."""
+    done = tenure("elect", "job", "--", *shell("echo $TENURE_NAME; exit 5"), url=url)
     assert (done.code, done.out, done.err) == (5, "job\n", "")
     assert client.election("job").leader() is None
 
 
 def test_value_is_what_others_read(url: str, client: library.Client) -> None:
-    """While it leads."""
+    """Others read the value while it leads."""
     with started("elect", "job", "--value", "10.0.0.7:8080", "--", *LEAD, url=url) as leader:
         leader.up()
         seen = client.election("job").leader()
@@ -71,7 +71,7 @@ def test_value_is_what_others_read(url: str, client: library.Client) -> None:
 
 def test_cmd_runs_again_after_every_win(url: str, client: library.Client) -> None:
     """Lost, CMD is ended; won again, it runs again with a higher token."""
-    script = "trap '' TERM; echo $HOLDFAST_TOKEN; while :; do sleep 0.1; done"
+    script = "trap '' TERM; echo $TENURE_TOKEN; while :; do sleep 0.1; done"
     with started("elect", "job", "--ttl", "4", "--", *shell(script), url=url) as leader:
         first = int(leader.line())
         depose(client, "job")
@@ -83,7 +83,7 @@ def test_cmd_runs_again_after_every_win(url: str, client: library.Client) -> Non
 
 def test_stopped_leader_runs_cmd_again_when_it_wakes_and_wins(url: str, client: library.Client) -> None:
     """SIGSTOP beyond the time to live: another leads meanwhile, and then it is its turn again."""
-    script = "trap '' TERM; echo $HOLDFAST_TOKEN; while :; do sleep 0.1; done"
+    script = "trap '' TERM; echo $TENURE_TOKEN; while :; do sleep 0.1; done"
     with started("elect", "job", "--ttl", "4", "--", *shell(script), url=url) as leader:
         first = int(leader.line())
         leader.signal(signal.SIGSTOP)
@@ -134,6 +134,35 @@ def test_signal_while_a_leadership_is_being_lost_is_the_end(singles: dict[str, C
         assert "up" not in out
 
 
+def test_signal_that_hands_over_leaves_a_draining_scripts_job_alone(
+    url: str, client: library.Client, tmp_path: Path
+) -> None:
+    """CMD alone gets SIGTERM: a shell script that waits for its running job does not lose it."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    opened = os.open(gate, os.O_RDWR)  # so that neither side waits for the other to open it
+    job = f"(trap 'echo lost; exit' TERM; echo up; read go < {gate}; echo done)"
+    script = f"trap 'echo draining' TERM; {job} & echo up; wait; wait; exit 3"
+    with started("elect", "job", "--ttl", "60", "--grace", "60", "--", *shell(script), url=url) as leader:
+        leader.up(2)
+        leader.signal(signal.SIGTERM)
+        assert leader.line() == "draining"
+        os.write(opened, b"go\n")
+        assert leader.line() == "done"
+        assert leader.end()[0] == 3
+    os.close(opened)  # not before: what was written goes with the last who has it open
+
+
+def test_what_cmd_leaves_behind_at_a_hand_over_is_asked_to_end(url: str, client: library.Client) -> None:
+    """CMD has ended by SIGTERM: what it had started gets SIGTERM then, and need not wait for SIGKILL at the grace."""
+    job = "(trap 'echo asked; exit' TERM; echo up; while :; do sleep 0.1; done)"
+    with started("elect", "job", "--grace", "600", "--", *shell(f"{job} & echo up; wait"), url=url) as leader:
+        leader.up(2)
+        leader.signal(signal.SIGTERM)
+        assert leader.line() == "asked"
+        assert leader.end()[0] == 143
+
+
 def test_drain_ends_with_sigkill(url: str, client: library.Client) -> None:
     """CMD that ignores SIGTERM is killed when the grace is over, and then the next one leads."""
     script = "trap '' TERM; echo up; while :; do sleep 0.1; done"
@@ -167,7 +196,7 @@ def test_candidate_that_waits_leaves_on_sigterm(url: str, client: library.Client
 
 
 def test_readiness_file_is_there_only_while_cmd_runs(url: str, client: library.Client, tmp_path: Path) -> None:
-    """Not while it waits, not after a loss, and not after SIGTERM, while CMD still tidies up."""
+    """The candidate is not ready while it waits, after a loss, or after SIGTERM, while CMD still tidies up."""
     ready = tmp_path / "ready"
     ready.write_text("of a candidate that was killed\n")
     script = "trap 'sleep 1; exit 0' TERM; echo up; while :; do sleep 0.1; done"
@@ -189,7 +218,7 @@ def test_readiness_file_is_there_only_while_cmd_runs(url: str, client: library.C
         assert leader.end()[0] == 0
 
 
-def test_readiness_file_goes_with_a_holdfast_that_is_killed(url: str, tmp_path: Path) -> None:
+def test_readiness_file_goes_with_a_tenure_that_is_killed(url: str, tmp_path: Path) -> None:
     """The watchdog takes it away."""
     ready = tmp_path / "ready"
     with started("elect", "job", "--ready-file", str(ready), "--", *LEAD, url=url) as leader:
@@ -204,7 +233,7 @@ def test_readiness_file_goes_with_a_holdfast_that_is_killed(url: str, tmp_path: 
 def test_readiness_file_goes_with_a_watchdog_that_is_ended(
     url: str, client: library.Client, tmp_path: Path, number: int
 ) -> None:
-    """Killed, or stopped and killed by holdfast when CMD has to end: it takes nothing away, and others may lead."""
+    """Killed, or stopped and killed by tenure when CMD has to end: it takes nothing away, and others may lead."""
     ready = tmp_path / "ready"
     with started("elect", "job", "--ready-file", str(ready), "--once", "--", *LEAD, url=url) as leader:
         leader.up()
@@ -224,13 +253,13 @@ def test_health_port_answers_probes(url: str, client: library.Client) -> None:
         eventually(lambda: len(client.operator().line("job").tickets) == 2)
         assert get(port, "/healthz") == (200, {"healthy": True})
         assert get(port, "/readyz") == (503, {"ready": False})
-        code, told = get(port, "/leader")
-        assert (code, told["leading"], told["leader"]["value"]) == (200, False, "other")  # type: ignore[index]
+        code, body = get(port, "/leader")
+        assert (code, body["leading"], body["leader"]["value"]) == (200, False, "other")  # type: ignore[index]
         hold.release()
         leader.up()
         eventually(lambda: get(port, "/readyz")[0] == 200)
-        code, told = get(port, "/leader")
-        assert (code, told["leading"], told["leader"]["value"]) == (200, True, "me")  # type: ignore[index]
+        code, body = get(port, "/leader")
+        assert (code, body["leading"], body["leader"]["value"]) == (200, True, "me")  # type: ignore[index]
         assert get(port, "/nothing")[0] == 404
         assert get(port, "/healthz")[0] == 200
 
@@ -270,6 +299,6 @@ def test_killed_leader_is_followed_by_the_next(url: str) -> None:
 )
 def test_what_cannot_be_run_is_told_in_one_line(arguments: tuple[str, ...], code: int, says: str) -> None:
     """A documented code, and what to do."""
-    done = holdfast(*arguments)
+    done = tenure(*arguments)
     assert done.code == code
     assert says in done.complaint

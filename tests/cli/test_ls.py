@@ -1,4 +1,4 @@
-"""`holdfast ls`: what is in use, at terminals of all sizes, in pipes, and 10,000 of it."""
+"""`tenure ls`: what is in use, at terminals of all sizes, in pipes, and 10,000 of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 import pytest
 from rich.cells import cell_len
 
-import holdfast as library
+import tenure as library
 from tests.cli.people import crowd, waiting
-from tests.cli.program import ESCAPES, NOT_PLAIN, PROGRAM, at_terminal, environment, holdfast, shown
+from tests.cli.program import ESCAPES, NOT_PLAIN, PROGRAM, at_terminal, environment, shown, tenure
 from tests.servers import Cluster, etcdctl
 
 CPU_SECONDS_MAX = 10.0
@@ -21,7 +21,7 @@ LONG = "a-name-that-nobody-should-have-chosen:" + "x" * 150
 
 @pytest.fixture
 def busy(client: library.Client, other: library.Client, url: str) -> dict[str, library.Hold]:
-    """One of each kind."""
+    """A line of each kind."""
     return {
         "billing-close": client.lock("billing-close").acquire(),
         "api": client.semaphore("api", limit=10).acquire(weight=2),
@@ -36,7 +36,7 @@ def busy(client: library.Client, other: library.Client, url: str) -> dict[str, l
 def test_in_a_pipe_each_line_has_all_there_is_to_know(busy: dict[str, library.Hold], url: str) -> None:
     """Fields parted by tabs, nothing cut, no escape code, no heading: to be grepped and cut."""
     with waiting(url, "billing-close"):
-        done = holdfast("ls", url=url)
+        done = tenure("ls", url=url)
     assert (done.code, done.err) == (0, "")
     assert not NOT_PLAIN.search(done.out)
     records = {record[0]: record for record in done.records}
@@ -54,7 +54,7 @@ def test_in_a_pipe_each_line_has_all_there_is_to_know(busy: dict[str, library.Ho
 def test_json_is_one_array_with_tokens_as_strings(busy: dict[str, library.Hold], url: str) -> None:
     """Machines get everything, one element a line."""
     with waiting(url, "billing-close"):
-        done = holdfast("ls", "--json", "b", url=url)
+        done = tenure("ls", "--json", "b", url=url)
     (line,) = done.json
     assert len(done.out.splitlines()) == 3
     assert (line["name"], line["kind"], line["limit"]) == ("billing-close", "lock", None)
@@ -95,13 +95,13 @@ def test_colours_are_for_terminals_that_want_them(busy: dict[str, library.Hold],
     with at_terminal("ls", url=url, given={"NO_COLOR": "1"}) as terminal:
         assert terminal.end() == 0
         assert not re.search(r"\x1b\[[\d;]*3[0-7]m", terminal.raw)
-    assert not NOT_PLAIN.search(holdfast("ls", url=url, given={"FORCE_COLOR": "1"}).out)
+    assert not NOT_PLAIN.search(tenure("ls", url=url, given={"FORCE_COLOR": "1"}).out)
 
 
 def test_nothing_in_use(url: str) -> None:
     """No table, code 0: a quiet word at a terminal that names the namespace, nothing in a pipe, [] in JSON."""
-    assert (holdfast("ls", url=url).out, holdfast("ls", url=url).code) == ("", 0)
-    assert holdfast("ls", "--json", url=url).json == []
+    assert (tenure("ls", url=url).out, tenure("ls", url=url).code) == ("", 0)
+    assert tenure("ls", "--json", url=url).json == []
     done = shown("ls", "led", url=url, columns=200)
     assert done.out.splitlines() == [f"nothing in use in {url.partition('?')[0]} below 'led'"]
     assert done.code == 0
@@ -119,11 +119,11 @@ def test_strangers_are_told_as_such_and_their_text_is_harmless(singles: dict[str
         text = etcdctl(cluster, "get", "--print-value-only", key).stdout
         etcdctl(cluster, "put", "--ignore-lease", key, "--", text.replace("worker-1", "\\u001b[2J\\nroot\\ud800"))
         for arguments in (["ls"], ["show", "mine"], ["show", "victim"], ["ls", "--json"], ["why", "mine"]):
-            done = holdfast(*arguments, url=url)
+            done = tenure(*arguments, url=url)
             assert done.code == 0, done.err
             assert not NOT_PLAIN.search(done.out), (arguments, done.out)
             assert not any(line.startswith("root") for line in done.out.splitlines())
-        assert [record[0] for record in holdfast("ls", url=url).records] == ["mine", "victim"]
+        assert [record[0] for record in tenure("ls", url=url).records] == ["mine", "victim"]
         screen = shown("ls", url=url, columns=120)
         assert "\\x1b[2J\\nroot" in screen.out
         assert "orphaned" in screen.out
@@ -134,7 +134,7 @@ def test_strangers_are_told_as_such_and_their_text_is_harmless(singles: dict[str
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 def test_ten_thousand_locks(singles: dict[str, Cluster], kind: str) -> None:
-    """All of them are listed, page by page; the first are there before the last were asked for; `| head` is quiet."""
+    """Lines are listed page by page; the first are there before the last were asked for; `| head` is quiet."""
     options = {"tick": 0.2} if kind == "zookeeper" else {}
     url = singles[kind].url(f"cli-crowd-{time.monotonic_ns():x}", **options)
     names = [f"tenant_{number:05}:billing-close" for number in range(10_000)]
@@ -170,7 +170,7 @@ def test_ten_thousand_locks(singles: dict[str, Cluster], kind: str) -> None:
         *lines, code = piped.stdout.splitlines()
         assert len(lines) == 3
         assert code == "141"
-        assert len(holdfast("ls", "tenant_0012", url=url).records) == 10
+        assert len(tenure("ls", "tenant_0012", url=url).records) == 10
         done = shown("ls", url=url)
         assert done.out.count("\n") == 10_000 + 3
         assert "10,000 lines in use" in done.out

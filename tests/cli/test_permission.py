@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast as library
-from tests.cli.program import LOOKING_AND_MENDING, Done, holdfast, shown
-from tests.faults.ways import ETCD, EtcdKind, over
+import tenure as library
+from tests.cli.program import LOOKING_AND_MENDING, Done, shown, tenure
+from tests.faults.transports import ETCD, EtcdKind, over
 from tests.servers import Cluster, EtcdSpec, Provider, etcdctl
 
 SECRET = "s3cr3t"
@@ -42,17 +42,17 @@ def refused(done: Done, who: str) -> None:
 
 @ETCD
 def test_etcd_who_may_do_nothing(with_users: Cluster, kind: EtcdKind) -> None:
-    """Each command: 77, naming the user."""
+    """Commands end with 77, naming the user."""
     url = f"{kind}://poor:{SECRET}@{with_users.endpoints[0]}/billing"
     for command in LOOKING_AND_MENDING:
-        refused(holdfast(*command, url=url), "poor")
+        refused(tenure(*command, url=url), "poor")
 
 
 @ETCD
 def test_etcd_wrong_password_and_nobody(with_users: Cluster, kind: EtcdKind) -> None:
     """77: it says that it is the sign-in; the password is not in it."""
-    refused(holdfast("ls", url=f"{kind}://root:wr0ng@{with_users.endpoints[0]}/billing"), "user and password")
-    refused(holdfast("ls", url=f"{kind}://{with_users.endpoints[0]}/billing"), "user")
+    refused(tenure("ls", url=f"{kind}://root:wr0ng@{with_users.endpoints[0]}/billing"), "user and password")
+    refused(tenure("ls", url=f"{kind}://{with_users.endpoints[0]}/billing"), "user")
     assert "77" not in shown("ls", url=f"{kind}://root:{SECRET}@{with_users.endpoints[0]}/billing").out
 
 
@@ -64,10 +64,10 @@ def test_etcd_who_may_only_read_can_look_and_not_mend(with_users: Cluster, kind:
     with library.connect(over(with_users, kind).url("billing"), ttl=20, owner="worker-1", journal=True) as client:
         hold = client.lock(name).acquire()
         for command in (("ls", name), ("show", name), ("why", name), ("audit",)):
-            done = holdfast(*command, url=reader)
+            done = tenure(*command, url=reader)
             assert (done.code, done.err) == (0, ""), command
-        assert holdfast("show", name, url=reader).records[0][3] == str(hold.token)
-        done = holdfast("release", name, "--token", str(hold.token), "--reason", "x", "--yes", url=reader)
+        assert tenure("show", name, url=reader).records[0][3] == str(hold.token)
+        done = tenure("release", name, "--token", str(hold.token), "--reason", "x", "--yes", url=reader)
         refused(done, "reader")
         hold.check()
         assert client.operator().audit(name) == ()
@@ -75,7 +75,7 @@ def test_etcd_who_may_only_read_can_look_and_not_mend(with_users: Cluster, kind:
 
 
 def test_zookeeper_what_is_another_identitys_alone(singles: dict[str, Cluster]) -> None:
-    """What a client with a user created, others may not look at: 77, with and without a user of their own."""
+    """Others may not look at what a client with a user created: 77, with and without a user of their own."""
     endpoint = singles["zookeeper"].endpoints[0]
     place = f"{endpoint}/cli-acl?tick=0.2"
     with library.connect(f"zookeeper://me:{SECRET}@{place}", ttl=20, owner="worker-1") as client:
@@ -86,7 +86,7 @@ def test_zookeeper_what_is_another_identitys_alone(singles: dict[str, Cluster]) 
             if command[0] == "release":
                 command = ("release", "ledger", "--token", str(hold.token), "--reason", "x", "--yes")
             for who in ("", "you:wr0ng@"):
-                refused(holdfast(*command, url=f"zookeeper://{who}{place}"), "ACL" if who else "user")
-        assert holdfast("show", "ledger", url=f"zookeeper://me:{SECRET}@{place}").records[0][3] == str(hold.token)
+                refused(tenure(*command, url=f"zookeeper://{who}{place}"), "ACL" if who else "user")
+        assert tenure("show", "ledger", url=f"zookeeper://me:{SECRET}@{place}").records[0][3] == str(hold.token)
         hold.check()
         assert hold.release() is True

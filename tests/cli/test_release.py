@@ -1,4 +1,4 @@
-"""`holdfast release`: asked for at a terminal, by token, and never without a record."""
+"""`tenure release`: asked for at a terminal, by token, and never without a record."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-import holdfast as library
+import tenure as library
 from tests.cli.people import waiting
-from tests.cli.program import PROGRAM, Terminal, at_terminal, environment, eventually, holdfast
-from tests.faults.ways import all_ways
+from tests.cli.program import PROGRAM, Terminal, at_terminal, environment, eventually, tenure
+from tests.faults.transports import all_transports
 from tests.servers import Cluster, FaultProxy
 
 QUESTION = "Force it out? [y/N] "
@@ -25,7 +25,7 @@ def asked(terminal: Terminal) -> None:
 
 
 def test_yes_at_a_terminal_forces_out_and_writes_it_down(client: library.Client, url: str) -> None:
-    """It shows who goes, who comes and what is written down; then it is so, and the holder hears why."""
+    """The question shows who goes, who comes and what is written down; then it is so, and the holder hears why."""
     hold = client.lock("ledger").acquire()
     with (
         waiting(url, "ledger") as next_token,
@@ -66,15 +66,15 @@ def test_without_a_terminal_it_wants_yes(client: library.Client, url: str) -> No
     """64, and nothing done, whatever is piped in; with --yes it is done, and the same again finds its own record."""
     hold = client.lock("ledger").acquire()
     command = ("release", "ledger", "--token", str(hold.token), *WHY)
-    done = holdfast(*command, url=url, stdin="y\n")
+    done = tenure(*command, url=url, stdin="y\n")
     assert (done.code, done.out) == (64, "")
     assert "give --yes" in done.complaint
     assert client.operator().audit() == ()
-    done = holdfast(*command, "--yes", "--json", url=url)
+    done = tenure(*command, "--yes", "--json", url=url)
     assert (done.code, done.err) == (0, "")
     assert done.json["token"] == str(hold.token)
     assert (done.json["holder"], done.json["was_holding"]) == ("worker-1", True)
-    assert holdfast(*command, "--yes", "--json", url=url).json == done.json
+    assert tenure(*command, "--yes", "--json", url=url).json == done.json
     assert len(client.operator().audit()) == 1
 
 
@@ -84,13 +84,13 @@ def test_a_token_that_is_not_there(client: library.Client, url: str) -> None:
     old.release()
     hold = client.lock("ledger").acquire()
     for given in (str(old.token), "999999999"):
-        done = holdfast("release", "ledger", "--token", given, *WHY, "--yes", url=url)
+        done = tenure("release", "ledger", "--token", given, *WHY, "--yes", url=url)
         assert (done.code, done.out) == (66, "")
         assert f"Held now by worker-1 (token {hold.token})" in done.complaint
     with at_terminal("release", "ledger", "--token", str(old.token), *WHY, url=url) as terminal:
         assert terminal.end() == 66
         assert QUESTION not in terminal.text
-    done = holdfast("release", "nobody", "--token", "1", *WHY, "--yes", url=url)
+    done = tenure("release", "nobody", "--token", "1", *WHY, "--yes", url=url)
     assert done.code == 66
     assert "The line is empty" in done.complaint
     assert hold.release() is True
@@ -100,7 +100,7 @@ def test_a_token_that_is_not_there(client: library.Client, url: str) -> None:
 def test_who_did_it_is_the_user_unless_told(client: library.Client, url: str) -> None:
     """A person at a host, not a process."""
     hold = client.lock("ledger").acquire()
-    done = holdfast("release", "ledger", "--token", str(hold.token), "--reason", "x", "--yes", url=url)
+    done = tenure("release", "ledger", "--token", str(hold.token), "--reason", "x", "--yes", url=url)
     assert done.code == 0
     assert client.operator().audit()[0].actor.startswith(f"{getpass.getuser()}@")
 
@@ -121,7 +121,7 @@ def test_who_did_it_is_the_user_unless_told(client: library.Client, url: str) ->
 )
 def test_what_is_written_wrong_is_refused(singles: dict[str, Cluster], arguments: tuple[str, ...], says: str) -> None:
     """64 in one line that names it."""
-    done = holdfast("release", "ledger", "--yes", *arguments, url=singles["etcd"].url("cli-wrong"))
+    done = tenure("release", "ledger", "--yes", *arguments, url=singles["etcd"].url("cli-wrong"))
     assert done.code == 64
     assert says in done.complaint
 
@@ -130,7 +130,7 @@ def test_what_is_written_wrong_is_refused(singles: dict[str, Cluster], arguments
 def test_killed_at_any_moment_it_leaves_record_and_removal_or_neither(singles: dict[str, Cluster], kind: str) -> None:
     """SIGKILL between its start and its end: whoever is out of the line is in the audit, and nobody else."""
     options = {"tick": 0.2} if kind == "zookeeper" else {}
-    url = all_ways(singles)[kind].url("cli-killed", **options)
+    url = all_transports(singles)[kind].url("cli-killed", **options)
     out = still = 0
     with library.connect(url, ttl=20, owner="worker-1") as client:
         operator = client.operator()
@@ -140,7 +140,7 @@ def test_killed_at_any_moment_it_leaves_record_and_removal_or_neither(singles: d
             hold = client.lock(name).acquire()
             process = subprocess.Popen(
                 [*PROGRAM, "release", name, "--token", str(hold.token), *WHY, "--yes", "--log-json"],
-                env=environment({"HOLDFAST_URL": url}),
+                env=environment({"TENURE_URL": url}),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
@@ -177,10 +177,10 @@ def test_when_the_answer_is_lost_it_says_what_to_do(singles: dict[str, Cluster])
         proxy.lose_answer(lambda method, path, body: b"request_delete_range" in body, 100)
         command = ("release", "ledger", "--token", str(hold.token), *WHY, "--yes")
         there = f"etcd://{proxy.endpoint}/cli-lost-answer"
-        done = holdfast(*command, "--request-timeout", "1", url=there)
+        done = tenure(*command, "--request-timeout", "1", url=there)
         assert done.code == 69
         assert "the same command again finds its own record" in done.complaint
         (record,) = client.operator().audit("ledger")
-        done = holdfast(*command, "--json", url=cluster.url("cli-lost-answer"))
+        done = tenure(*command, "--json", url=cluster.url("cli-lost-answer"))
         assert (done.code, done.json["ticket_id"]) == (0, record.ticket_id)
         assert len(client.operator().audit("ledger")) == 1

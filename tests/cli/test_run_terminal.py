@@ -1,4 +1,4 @@
-"""`holdfast run` at a terminal, from a shell with job control: as if holdfast were not there."""
+"""`tenure run` at a terminal, from a shell with job control: as if tenure were not there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast as library
+import tenure as library
 from tests.cli.program import Terminal, eventually
 from tests.cli.supervised import COUNTING, bash
 from tests.servers import Cluster
@@ -30,7 +30,7 @@ def counting(*numbers: int) -> str:
 def test_ctrl_c_reaches_cmd_once(url: str) -> None:
     """The terminal sends it to both; it is not passed on a second time, and CMD's answer is ours."""
     with bash(url) as terminal:
-        terminal.type(f"holdfast run a -- {counting(signal.SIGINT)}; echo code $((1+$?))\n")
+        terminal.type(f"tenure run a -- {counting(signal.SIGINT)}; echo code $((1+$?))\n")
         terminal.read_until("\nup\n")
         terminal.type("\x03")
         terminal.read_until("2\ncode 42\n")
@@ -39,7 +39,7 @@ def test_ctrl_c_reaches_cmd_once(url: str) -> None:
 def test_ctrl_c_ends_what_does_not_mind(url: str) -> None:
     """130, and the lock is free."""
     with bash(url) as terminal, library.connect(url) as client:
-        terminal.type("holdfast run a -- sh -c 'echo u\"\"p; exec sleep 60'; echo code $?.\n")
+        terminal.type("tenure run a -- sh -c 'echo u\"\"p; exec sleep 60'; echo code $?.\n")
         terminal.read_until("\nup\n")
         terminal.type("\x03")
         terminal.read_until("code 130.\n")
@@ -49,7 +49,7 @@ def test_ctrl_c_ends_what_does_not_mind(url: str) -> None:
 def test_ctrl_c_while_waiting_leaves_the_line(url: str) -> None:
     """130, and no ticket is left."""
     with bash(url) as terminal, library.connect(url) as client, client.lock("a"):
-        terminal.type("holdfast run a -- true; echo code $?.\n")
+        terminal.type("tenure run a -- true; echo code $?.\n")
         eventually(lambda: len(client.operator().line("a").tickets) == 2)
         terminal.type("\x03")
         terminal.read_until("code 130.\n")
@@ -59,7 +59,7 @@ def test_ctrl_c_while_waiting_leaves_the_line(url: str) -> None:
 def test_ctrl_backslash_reaches_cmd_once(url: str) -> None:
     """SIGQUIT is the terminal's, too."""
     with bash(url) as terminal:
-        terminal.type(f"holdfast run a -- {counting(signal.SIGQUIT)}; echo code $((1+$?))\n")
+        terminal.type(f"tenure run a -- {counting(signal.SIGQUIT)}; echo code $((1+$?))\n")
         terminal.read_until("\nup\n")
         terminal.type("\x1c")
         terminal.read_until("3\ncode 42\n")
@@ -75,7 +75,7 @@ def suspend(terminal: Terminal, cmd: int) -> None:
 def test_fg_continues_cmd_once(url: str) -> None:
     """The shell sends it to both. One that is passed on comes late, and continues a CMD that was stopped again."""
     with bash(url) as terminal:
-        terminal.type(f"holdfast run a --ttl 60 -- {counting(signal.SIGCONT)}\n")
+        terminal.type(f"tenure run a --ttl 60 -- {counting(signal.SIGCONT)}\n")
         terminal.read_until("\nup\n")
         terminal.type("\x1a")
         terminal.read_until("Stopped")
@@ -84,10 +84,10 @@ def test_fg_continues_cmd_once(url: str) -> None:
         terminal.read_until("18\ncode 42\n")
 
 
-def test_stop_and_continue_for_holdfast_alone_are_passed_on(url: str) -> None:
-    """By `kill` and its pid: CMD would know of neither."""
+def test_stop_and_continue_for_tenure_alone_are_passed_on(url: str) -> None:
+    """Signals by `kill` to tenure's pid are passed on: CMD would know of neither."""
     with bash(url) as terminal:
-        terminal.type(f"holdfast run a --ttl 60 -- {counting(signal.SIGCONT)}\n")
+        terminal.type(f"tenure run a --ttl 60 -- {counting(signal.SIGCONT)}\n")
         terminal.read_until("\nup\n")
         shell = terminal.process.pid
         job = int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
@@ -102,7 +102,7 @@ def test_ctrl_z_fg_and_bg(url: str) -> None:
     """The shell sees a stopped job; it goes on in front and in the background, and reads only in front."""
     with bash(url) as terminal, library.connect(url) as client:
         terminal.type(
-            "holdfast run a --ttl 60 -- sh -c 'echo u\"\"p $$.; read x; echo got $x; read y; echo and $y; exit 5'\n"
+            "tenure run a --ttl 60 -- sh -c 'echo u\"\"p $$.; read x; echo got $x; read y; echo and $y; exit 5'\n"
         )
         terminal.read_until(".\n")
         cmd = int(terminal.text.rpartition("\nup ")[2].removesuffix(".\n"))
@@ -111,7 +111,7 @@ def test_ctrl_z_fg_and_bg(url: str) -> None:
         token = client.operator().line("a").holders[0].token
         terminal.forget()
         terminal.type("fg\n")
-        terminal.read_until("holdfast.cli")
+        terminal.read_until("tenure.cli")
         terminal.type("one\n")
         terminal.read_until("got one\n")
         suspend(terminal, cmd)
@@ -129,9 +129,9 @@ def test_ctrl_z_fg_and_bg(url: str) -> None:
 
 
 def test_stopped_for_longer_than_the_hold_is_ended(url: str) -> None:
-    """Somebody else gets it, CMD is dead, and `fg` says why."""
+    """Another gets the hold, CMD is dead, and `fg` says why."""
     with bash(url) as terminal, library.connect(url) as client:
-        terminal.type("holdfast run a --ttl 3 -- sh -c 'echo u\"\"p; exec sleep 600'\n")
+        terminal.type("tenure run a --ttl 3 -- sh -c 'echo u\"\"p; exec sleep 600'\n")
         terminal.read_until("\nup\n")
         terminal.type("\x1a")
         terminal.read_until("Stopped")
@@ -146,13 +146,11 @@ def test_pipeline_with_a_pager_like_reader_works(url: str) -> None:
     """CMD is in the job's own process group: Ctrl-C ends the whole pipeline, and the reader keeps the terminal."""
     with bash(url) as terminal:
         reader = "sh -c 'cat; read line < /dev/tty; echo typed $line'"
-        terminal.type(f"holdfast run a -- sh -c 'echo from c\"\"md' | {reader}\n")
+        terminal.type(f"tenure run a -- sh -c 'echo from c\"\"md' | {reader}\n")
         terminal.read_until("\nfrom cmd\n")
         terminal.type("hello\n")
         terminal.read_until("typed hello\n")
-        terminal.type(
-            f"holdfast run a -- sh -c 'echo u\"\"p; exec sleep 60' | {reader}; echo code ${{PIPESTATUS[*]}}.\n"
-        )
+        terminal.type(f"tenure run a -- sh -c 'echo u\"\"p; exec sleep 60' | {reader}; echo code ${{PIPESTATUS[*]}}.\n")
         terminal.read_until("\nup\n")
         terminal.forget()
         terminal.type("\x03")
@@ -162,11 +160,11 @@ def test_pipeline_with_a_pager_like_reader_works(url: str) -> None:
 
 
 def test_interactive_shell_has_the_terminal(url: str) -> None:
-    """With job control of its own; its exit code is ours, and the outer shell goes on."""
+    """A shell has job control of its own; its exit code is ours, and the outer shell goes on."""
     with bash(url) as terminal:
-        terminal.type("holdfast run a -- bash --norc --noprofile -i\n")
+        terminal.type("tenure run a -- bash --norc --noprofile -i\n")
         eventually(lambda: len(terminal.text) > 0)
-        terminal.type("sh -c 'echo in$((1+1)) $HOLDFAST_NAME; exec sleep 60'\n")
+        terminal.type("sh -c 'echo in$((1+1)) $TENURE_NAME; exec sleep 60'\n")
         terminal.read_until("in2 a\n")
         terminal.type("\x1a")
         terminal.read_until("Stopped")
@@ -180,7 +178,7 @@ def test_interactive_shell_has_the_terminal(url: str) -> None:
 def test_window_size_reaches_cmd(url: str) -> None:
     """SIGWINCH, once for one change."""
     with bash(url) as terminal:
-        terminal.type(f"holdfast run a -- {counting(signal.SIGWINCH)}; echo code $((1+$?))\n")
+        terminal.type(f"tenure run a -- {counting(signal.SIGWINCH)}; echo code $((1+$?))\n")
         terminal.read_until("\nup\n")
         terminal.resize(100, 30)
         terminal.read_until("28\ncode 42\n")
@@ -190,7 +188,7 @@ def test_terminal_that_goes_away_ends_cmd_and_frees_the_lock(url: str) -> None:
     """SIGHUP, as when a window is closed: nothing is left behind."""
     with library.connect(url) as client:
         with bash(url) as terminal:
-            terminal.type("holdfast run a --ttl 60 -- sh -c 'echo u\"\"p; exec sleep 600'\n")
+            terminal.type("tenure run a --ttl 60 -- sh -c 'echo u\"\"p; exec sleep 600'\n")
             terminal.read_until("\nup\n")
             os.kill(terminal.process.pid, signal.SIGHUP)  # as the kernel does to the session's leader
             client.lock("a").acquire(timeout=60)
@@ -200,7 +198,7 @@ def test_terminal_is_put_back_when_cmd_was_killed(url: str) -> None:
     """A program in raw mode that is killed can't do it."""
     with bash(url) as terminal, library.connect(url) as client:
         terminal.type(
-            "stty -a | grep -o -- '.icanon'; holdfast run a -- sh -c 'stty raw -echo; echo u\"\"p; exec sleep 600'\n"
+            "stty -a | grep -o -- '.icanon'; tenure run a -- sh -c 'stty raw -echo; echo u\"\"p; exec sleep 600'\n"
         )
         terminal.read_until("up")
         operator = client.operator()

@@ -1,4 +1,4 @@
-"""`holdfast run` and `holdfast elect` where no watchdog can do its work: told once, and nobody leads without a CMD."""
+"""`tenure run` and `tenure elect` where no watchdog can do its work: told once, and nobody leads without a CMD."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-import holdfast as library
-from holdfast.cli.supervise import watchdog
+import tenure as library
+from tenure.cli.supervise import watchdog
 from tests.cli.program import eventually
 from tests.cli.supervised import shell, started
 from tests.servers import Cluster
 
 OTHER_WATCHDOG = """
 import sys
-from holdfast.cli import main
-from holdfast.cli.supervise import watchdog
+from tenure.cli import main
+from tenure.cli.supervise import watchdog
 watchdog.__file__ = sys.argv.pop(1)
 sys.exit(main())
 """
 AT_ONCE = "import sys; sys.exit(3)"
-WITH_THE_HOLD = "import os, sys; os.read(int(os.environ['HOLDFAST_WATCHDOG_ORDERS']), 1); sys.exit(3)"
-"""It ends when it is told to start CMD."""
+WITH_THE_HOLD = "import os, sys; os.read(int(os.environ['TENURE_WATCHDOG_ORDERS']), 1); sys.exit(3)"
+"""A watchdog that ends when it is asked to start CMD."""
 WITHOUT_TIMER = f"""
 import ctypes, errno, runpy
 real = ctypes.CDLL
@@ -69,7 +69,7 @@ def test_watchdog_that_cannot_start_is_the_end(
 def test_candidate_that_waits_does_not_wait_without_a_watchdog(
     url: str, client: library.Client, tmp_path: Path
 ) -> None:
-    """It is told while others lead, not when it is needed."""
+    """The complaint comes while others lead, not when a watchdog is needed."""
     (tmp_path / "watchdog.py").write_text(AT_ONCE)
     program = (sys.executable, "-c", OTHER_WATCHDOG, str(tmp_path / "watchdog.py"))
     with (

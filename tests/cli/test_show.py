@@ -1,20 +1,20 @@
-"""`holdfast show`: one line, ticket by ticket."""
+"""`tenure show`: one line, ticket by ticket."""
 
 from __future__ import annotations
 
 import re
 import threading
 
-import holdfast as library
+import tenure as library
 from tests.cli.people import crowd, waiting
-from tests.cli.program import NOT_PLAIN, eventually, holdfast, shown
+from tests.cli.program import NOT_PLAIN, eventually, shown, tenure
 
 
 def test_holder_and_waiters_in_order_with_all_their_facts(client: library.Client, url: str) -> None:
-    """Who holds it, token, since when, TTL, then who waits, the next one first, each with its wait."""
+    """Holder, token, since when, TTL, then the waiters, the next one first, each with its wait."""
     hold = client.lock("ledger").acquire()
     with waiting(url, "ledger", "first") as first, waiting(url, "ledger", "second") as second:
-        done, told = holdfast("show", "ledger", url=url), holdfast("show", "ledger", "--json", url=url).json
+        done, document = tenure("show", "ledger", url=url), tenure("show", "ledger", "--json", url=url).json
         screen = shown("show", "ledger", url=url, columns=100)
     assert [(record[0], record[1], record[3]) for record in done.records] == [
         ("holds", "worker-1", str(hold.token)),
@@ -23,9 +23,9 @@ def test_holder_and_waiters_in_order_with_all_their_facts(client: library.Client
     ]
     assert all(float(record[5]) >= 0 for record in done.records)
     assert not NOT_PLAIN.search(done.out)
-    assert (told["name"], told["kind"], told["limit"]) == ("ledger", "lock", None)
-    assert [ticket["owner"] for ticket in told["waiters"]] == ["first", "second"]
-    (holder,) = told["holders"]
+    assert (document["name"], document["kind"], document["limit"]) == ("ledger", "lock", None)
+    assert [ticket["owner"] for ticket in document["waiters"]] == ["first", "second"]
+    (holder,) = document["holders"]
     assert holder["since"].endswith("Z")
     if url.startswith("etcd"):
         assert (holder["ttl_seconds"], 0 < holder["left_seconds"] <= 20) == (20, True)
@@ -45,7 +45,7 @@ def test_kinds_are_told_apart(client: library.Client, other: library.Client, url
     with waiting(url, "config", wanted=lambda client: client.rwlock("config").write()):
         config = shown("show", "config", url=url, columns=120).out
     assert "api   semaphore, 2 of 5 seats taken, nobody waits" in shown("show", "api", url=url).out
-    assert holdfast("show", "api", url=url).records[0][2] == "2 seats"
+    assert tenure("show", "api", url=url).records[0][2] == "2 seats"
     assert "config   rwlock, 2 readers, 1 waits" in config
     assert re.search(r"holds +worker-1 +reads ", config)
     assert re.search(r"1 +waiter +writes ", config)
@@ -65,11 +65,11 @@ def test_narrow_terminal(client: library.Client, url: str) -> None:
 
 def test_a_name_that_is_not_there(url: str) -> None:
     """Code 66, one line that says where it was looked for; JSON says that it is free."""
-    done = holdfast("show", "nobody", url=url)
+    done = tenure("show", "nobody", url=url)
     assert (done.code, done.out) == (66, "")
     assert "nobody holds 'nobody' or waits for it" in done.complaint
     assert url.partition("?")[0] in done.complaint
-    done = holdfast("show", "nobody", "--json", url=url)
+    done = tenure("show", "nobody", "--json", url=url)
     assert (done.code, done.json) == (
         66,
         {"name": "nobody", "kind": None, "limit": None, "holders": [], "waiters": []},
@@ -77,7 +77,7 @@ def test_a_name_that_is_not_there(url: str) -> None:
 
 
 def test_many_who_wait_are_told_in_number_unless_all_are_asked_for(client: library.Client, url: str) -> None:
-    """At a terminal the first twenty; `--all` and a pipe have everybody."""
+    """A terminal shows the first twenty; `--all` and a pipe have everybody."""
     with crowd(url, ["ledger"]), library.connect(url, owner="many") as many:
         lock = many.lock("ledger")
         threads = [threading.Thread(target=_wait, args=(lock,)) for _ in range(25)]
@@ -85,7 +85,7 @@ def test_many_who_wait_are_told_in_number_unless_all_are_asked_for(client: libra
             thread.start()
         eventually(lambda: len(client.operator().line("ledger").waiters) == 25)
         some, everybody = shown("show", "ledger", url=url), shown("show", "--all", "ledger", url=url)
-        piped = holdfast("show", "ledger", url=url)
+        piped = tenure("show", "ledger", url=url)
         many.close()
         for thread in threads:
             thread.join()
@@ -99,5 +99,5 @@ def test_many_who_wait_are_told_in_number_unless_all_are_asked_for(client: libra
 def _wait(lock: library.Lock) -> None:
     try:
         lock.acquire(timeout=300)
-    except library.HoldfastError:  # closed
+    except library.TenureError:  # closed
         pass

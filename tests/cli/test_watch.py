@@ -1,4 +1,4 @@
-"""`holdfast watch`: a table that lives and gives the terminal back, and lines for whoever reads on."""
+"""`tenure watch`: a table that lives and gives the terminal back, and lines for whoever reads on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-import holdfast as library
+import tenure as library
 from tests.cli.people import waiting
 from tests.cli.program import (
     ESCAPES,
@@ -24,7 +24,7 @@ from tests.cli.program import (
     environment,
     eventually,
 )
-from tests.faults.ways import over
+from tests.faults.transports import over
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec
 
 HOME = "\x1b[H"
@@ -33,13 +33,13 @@ HIDDEN, VISIBLE = "\x1b[?25l", "\x1b[?25h"
 
 @contextmanager
 def piped(*arguments: str, url: str) -> Iterator[subprocess.Popen[str]]:
-    """`holdfast watch` with its output in a pipe."""
+    """`tenure watch` with its output in a pipe."""
     process = subprocess.Popen(
         [*PROGRAM, "watch", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment({"HOLDFAST_URL": url}),
+        env=environment({"TENURE_URL": url}),
     )
     try:
         yield process
@@ -51,14 +51,14 @@ def piped(*arguments: str, url: str) -> Iterator[subprocess.Popen[str]]:
 def line(process: subprocess.Popen[str]) -> str:
     """The next line; it comes at once, or the test runs out of its time."""
     assert process.stdout is not None
-    told = process.stdout.readline()
-    assert told.endswith("\n")
-    assert not NOT_PLAIN.search(told)
-    return told.rstrip("\n")
+    got = process.stdout.readline()
+    assert got.endswith("\n")
+    assert not NOT_PLAIN.search(got)
+    return got.rstrip("\n")
 
 
 def given_back(terminal: Terminal) -> bool:
-    """Does the terminal show its own screen again, and its cursor?"""
+    """True when the terminal shows its own screen again, and its cursor."""
     raw = terminal.raw
     return raw.rindex(OWN_SCREEN) > raw.rfind(OTHER_SCREEN) and raw.rindex(VISIBLE) > raw.rfind(HIDDEN)
 
@@ -85,16 +85,20 @@ def test_json_lines(client: library.Client, url: str) -> None:
     """The same, one object a line."""
     with piped("--json", url=url) as process:
         hold = client.lock("ledger").acquire()
-        told = json.loads(line(process))
-        assert (told["name"], told["kind"], told["holders"][0]["token"]) == ("ledger", "lock", str(hold.token))
-        assert told["time"].endswith("Z")
+        document = json.loads(line(process))
+        assert (document["name"], document["kind"], document["holders"][0]["token"]) == (
+            "ledger",
+            "lock",
+            str(hold.token),
+        )
+        assert document["time"].endswith("Z")
         hold.release()
-        told = json.loads(line(process))
-        assert (told["name"], told["kind"], told["holders"]) == ("ledger", None, [])
+        document = json.loads(line(process))
+        assert (document["name"], document["kind"], document["holders"]) == ("ledger", None, [])
 
 
 def test_a_reader_who_has_gone_ends_it_quietly(client: library.Client, url: str) -> None:
-    """As in `| head -1`: at the next change it ends, 141, without a complaint."""
+    """A reader that leaves, as in `| head -1`, ends it at the next change, 141, without a complaint."""
     with piped(url=url) as process:
         hold = client.lock("ledger").acquire()
         line(process)
@@ -108,7 +112,7 @@ def test_a_reader_who_has_gone_ends_it_quietly(client: library.Client, url: str)
 
 
 def test_at_a_terminal_it_lives(client: library.Client, url: str) -> None:
-    """What changes is shown as it does; what is free again goes; Ctrl-C gives the terminal back."""
+    """Changes are shown as they come; what is free again goes; Ctrl-C gives the terminal back."""
     with at_terminal("watch", "led", url=url) as terminal:
         terminal.read_until("nothing in use")
         assert "Ctrl-C ends" in terminal.text
@@ -157,7 +161,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(singles: dict[str, Clus
 
 
 def test_at_a_dumb_terminal_it_tells_lines(client: library.Client, url: str) -> None:
-    """One that can move no cursor is written to like a pipe."""
+    """A terminal that can move no cursor is written to like a pipe."""
     with at_terminal("watch", url=url, given={"TERM": "dumb"}) as terminal:
         hold = client.lock("ledger").acquire()
         terminal.read_until(f"\tledger\tlock\tworker-1\t{hold.token}\t")
@@ -167,7 +171,7 @@ def test_at_a_dumb_terminal_it_tells_lines(client: library.Client, url: str) -> 
 
 
 def test_small_terminals_and_ones_that_change_their_size(singles: dict[str, Cluster]) -> None:
-    """What does not fit is told in number; nothing is wider than the screen; a resize is followed."""
+    """Lines that do not fit are counted; nothing is wider than the screen; a resize is followed."""
     url = singles["etcd"].url("cli-small")
     with library.connect(url, owner="worker-1") as client:
         holds = [client.lock(f"line-{number:02}").acquire() for number in range(30)]
@@ -185,7 +189,7 @@ def test_small_terminals_and_ones_that_change_their_size(singles: dict[str, Clus
 
 @pytest.mark.parametrize("kind", ["etcd", "etcd+grpc", "zookeeper"])
 def test_a_store_that_is_away_for_a_while(provider: Provider, kind: str) -> None:
-    """It says so, waits for it, and goes on with what is in use then."""
+    """The table says that the store is away, waits for it, and goes on with what is in use then."""
     spec = ZooKeeperSpec() if kind == "zookeeper" else EtcdSpec()
     options = {"tick": 0.2} if kind == "zookeeper" else {}
     cluster = over(provider.zookeeper(spec) if isinstance(spec, ZooKeeperSpec) else provider.etcd(spec), kind)
@@ -217,7 +221,7 @@ def test_unreachable_from_the_start(singles: dict[str, Cluster]) -> None:
         with piped(url=url) as process:
             assert process.wait(60) == 69
             assert process.stderr is not None
-            assert process.stderr.read().startswith("holdfast: ")
+            assert process.stderr.read().startswith("tenure: ")
         with at_terminal("watch", url=url) as terminal:
             assert terminal.end() == 69
-            assert terminal.raw.rindex("holdfast: ") > terminal.raw.rindex(OWN_SCREEN)
+            assert terminal.raw.rindex("tenure: ") > terminal.raw.rindex(OWN_SCREEN)

@@ -1,4 +1,4 @@
-"""The suite of `holdfast.testing.conformance` on our own backends: memory, etcd and ZooKeeper, both faces.
+"""The suite of `tenure.testing.conformance` on our own backends: memory, etcd and ZooKeeper, both faces.
 
-worlds.py says how each of them is reached, broken, and asked what it has.
+store_worlds says how each of them is reached, broken, and asked what it has.
 """

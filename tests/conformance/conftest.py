@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.conformance import *  # noqa: F403
+from tenure.testing.conformance import *  # noqa: F403
 from tests.servers import Cluster
 
 from .services import RunningService, services
-from .worlds import (
+from .store_worlds import (
     KINDS,
     SERVED,
     EtcdGrpcWorld,
@@ -29,14 +29,14 @@ THROUGH_SERVICE: dict[str, Any] = {"etcd": ServiceOnEtcdWorld, "zookeeper": Serv
 
 @pytest.fixture(scope="session")
 def served(singles: dict[str, Cluster]) -> Iterator[dict[str, RunningService]]:
-    """One service on each store, shared by the run."""
+    """The services, one on each store, shared by the run."""
     with services(singles) as running:
         yield running
 
 
 @pytest.fixture(params=(*KINDS, *SERVED))
 def make_world(request: pytest.FixtureRequest) -> Any:
-    """From a face to a world of each kind."""
+    """A function from a face to a world, of each kind."""
     if request.param == "memory":
         return MemoryWorld
     singles = request.getfixturevalue("singles")

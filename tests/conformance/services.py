@@ -1,6 +1,6 @@
 """Services between thin clients and stores, one per store and run, and a look into what they have lent.
 
-Started as a program of its own: `python -m tests.conformance.services` is `holdfast serve`, and tells on demand by
+Started as a program of its own: `python -m tests.conformance.services` is `tenure serve`, and tells on demand by
 which session of ZooKeeper a lease lives, as nobody but that session itself could end it there, and how many syncs it
 has sent.
 """
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.backends.zookeeper.connection import Connection
-from holdfast.house import House
+from tenure._backends.zookeeper.connection import ZooKeeperSession
+from tenure._core.runtime import Runtime
 from tests.cli.program import PATIENCE_SECONDS, environment
 from tests.servers import Cluster
 
@@ -27,7 +27,7 @@ _SYNCS = "syncs"
 
 
 class RunningService:
-    """One service, and its namespace at the store."""
+    """A service, and its namespace at the store."""
 
     def __init__(self, cluster: Cluster, kind: str) -> None:
         self.namespace = f"service-{uuid.uuid4().hex}"
@@ -37,7 +37,7 @@ class RunningService:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment({"HOLDFAST_URL": cluster.url(self.namespace, **options)}),
+            env=environment({"TENURE_URL": cluster.url(self.namespace, **options)}),
         )
         self.url = self._line()
         self.endpoint = self.url.removeprefix("http://").rstrip("/")
@@ -48,7 +48,7 @@ class RunningService:
         return number, bytes.fromhex(password)
 
     def syncs(self) -> int:
-        """How many it has sent to ZooKeeper."""
+        """The number of syncs that it has sent to ZooKeeper."""
         return int(self._told(_SYNCS))
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class RunningService:
 
 @contextmanager
 def services(clusters: dict[str, Cluster]) -> Iterator[dict[str, RunningService]]:
-    """One on each store."""
+    """Services, one on each store."""
     with contextlib.ExitStack() as stack:
         running = {}
         for kind in ("etcd", "zookeeper"):
@@ -84,25 +84,25 @@ def services(clusters: dict[str, Cluster]) -> Iterator[dict[str, RunningService]
 
 
 def _main() -> int:
-    from holdfast.cli import main
+    from tenure.cli import main
 
     lent: list[Any] = []
-    right = House.lend
+    right = Runtime.open_lease
 
-    def lend(self: House, ttl: float, lock_delay: float) -> Any:
+    def open_lease(self: Runtime, ttl: float, lock_delay: float) -> Any:
         lent.append(right(self, ttl, lock_delay))
         return lent[-1]
 
-    House.lend = lend  # type: ignore[method-assign]  # only to know what was lent
+    Runtime.open_lease = open_lease  # type: ignore[method-assign]  # only to know what was lent
 
     synced: list[str] = []
-    right_sync = Connection.sync
+    right_sync = ZooKeeperSession.sync
 
-    def sync(self: Connection, path: str) -> Any:
+    def sync(self: ZooKeeperSession, path: str) -> Any:
         synced.append(path)
         return right_sync(self, path)
 
-    Connection.sync = sync  # type: ignore[method-assign]  # only to count them
+    ZooKeeperSession.sync = sync  # type: ignore[method-assign]  # only to count them
 
     def answer() -> None:
         for line in sys.stdin:

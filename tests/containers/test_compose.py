@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.servers.processes import free_port, give_back
+from tenure.testing.servers.processes import free_port, give_back
 
 ROOT = Path(__file__).parent.parent.parent
 UP = ROOT / "deploy" / "compose" / "up"
@@ -25,7 +25,7 @@ UP_SECONDS = 400
 
 @dataclass
 class Composed:
-    """What deploy/compose/up started."""
+    """The services that deploy/compose/up started."""
 
     store: str
     url: str
@@ -41,7 +41,7 @@ class Composed:
         ).stdout  # fmt: skip
 
     def curl(self, line: str, **words: str) -> Any:
-        """What a line of the page gives, here. Any: JSON."""
+        """Run a line of the page here and return its output. Any: JSON."""
         for word, meant in {"http://127.0.0.1:8700": self.url, **words}.items():
             line = line.replace(word, meant)
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
@@ -52,9 +52,9 @@ class Composed:
 def composed(request: pytest.FixtureRequest) -> Iterator[Composed]:
     """Up, and down again with all that it made."""
     port = free_port()
-    project = f"holdfast-test-{os.getpid()}-{time.monotonic_ns():x}"
-    environment = os.environ | {"HOLDFAST_PORT": str(port), "COMPOSE_PROJECT_NAME": project}
-    for image in ("HOLDFAST", "HOLDFAST_ETCD", "HOLDFAST_ZOOKEEPER"):
+    project = f"tenure-test-{os.getpid()}-{time.monotonic_ns():x}"
+    environment = os.environ | {"TENURE_PORT": str(port), "COMPOSE_PROJECT_NAME": project}
+    for image in ("TENURE", "TENURE_ETCD", "TENURE_ZOOKEEPER"):
         environment[f"{image}_IMAGE"] = f"{image.lower().replace('_', '-')}:local"
     made = Composed(request.param, f"http://127.0.0.1:{port}", environment)
     try:

@@ -1,4 +1,4 @@
-"""The image of holdfast: programs under a hold, each in a container that is cut off, stopped and removed like a pod."""
+"""The image of tenure: programs under a hold, each in a container that is cut off, stopped and removed like a pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.testing.conformance import eventually
+from tenure.testing.conformance import eventually
 from tests.servers import Cluster
 from tests.servers.containers import container_of
 from tests.servers.networks import make_network
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
     from docker.models.networks import Network
 
-IMAGE = "holdfast:local"
+IMAGE = "tenure:local"
 LOST = 76
 TTL = 4
 SECONDS = 40.0
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 
 class Crew:
-    """Containers with holdfast in them, in a network with one server."""
+    """Containers with tenure in them, in a network with one server."""
 
     def __init__(self, cluster: Cluster, undo: ExitStack) -> None:
         self._undo = undo
@@ -43,9 +43,9 @@ class Crew:
         self.url = f"{cluster.kind}://store:{PORTS[cluster.kind]}/{namespace}{query}"
 
     def start(self, *command: str) -> Container:
-        """`holdfast COMMAND` in a container that may do nothing else."""
+        """`tenure COMMAND` in a container that may do nothing else."""
         options: dict[str, Any] = {
-            "environment": {"HOLDFAST_URL": self.url},
+            "environment": {"TENURE_URL": self.url},
             "network": self.network.name,
             "read_only": True,
             "cap_drop": ["ALL"],
@@ -57,7 +57,7 @@ class Crew:
         return container
 
     def cut(self, container: Container) -> None:
-        """Its network is gone; nobody tells it."""
+        """Take its network away, without a word to it."""
         self.network.disconnect(container)
 
 
@@ -69,7 +69,7 @@ def crew(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> Iterato
 
 
 def said(container: Container, word: str) -> list[float]:
-    """When docker heard the container say it, in seconds of this machine's clock."""
+    """The times at which docker heard the container say it, in seconds of this machine's clock."""
     lines = [line.partition(" ") for line in container.logs(timestamps=True).decode().splitlines()]
     return [_seconds(at) for at, _, text in lines if word in text]
 
@@ -85,7 +85,7 @@ def _seconds(stamp: str) -> float:
 
 
 def test_program_whose_network_is_taken_is_dead_before_its_successor_begins(crew: Crew) -> None:
-    """`holdfast run` in a container without its network: its program falls silent, and then the next one starts."""
+    """`tenure run` in a container without its network: its program falls silent, and then the next one starts."""
     program = ["--", "sh", "-c", "while :; do echo beat; sleep 0.1; done"]
     first = crew.start("run", "job", f"--ttl={TTL}", *program)
     wait_until_said(first, "beat")
@@ -109,9 +109,9 @@ def test_program_that_is_stopped_hands_over_at_once(crew: Crew) -> None:
 
 
 def test_image_runs_as_nobody_and_brings_no_tools(singles: dict[str, Cluster]) -> None:
-    """Not root, nothing to build with, nothing of it writable."""
+    """The image has no root, nothing to build with, nothing writable."""
     docker = container_of(singles["etcd"].members[0]).client
-    look = "id -u; command -v pip gcc apt git; python3 -c 'import pip' 2>&1 | tail -1; touch /opt/holdfast/x 2>&1; :"
+    look = "id -u; command -v pip gcc apt git; python3 -c 'import pip' 2>&1 | tail -1; touch /opt/tenure/x 2>&1; :"
     told = docker.containers.run(IMAGE, ["-c", look], entrypoint="sh", remove=True).decode().splitlines()
     assert told[0] == "65532"
     assert "No module named 'pip'" in told[1]

@@ -1,4 +1,4 @@
-"""What partitions and pauses try, on three members of each store, by docker itself.
+"""Tests of partitions and pauses, on three members of each store, by docker itself.
 
 `docker network disconnect` takes a member's network, or a client's; `docker pause` freezes a member. Everything that is
 measured is measured in this process, by its own clock.
@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Client, Hold
-from holdfast.testing import History, Recorder, check_history, recorded
-from holdfast.testing.verdicts import Outcome
+import tenure
+from tenure import Client, Hold
+from tenure.testing import History, Recorder, check_history, recorded
+from tenure.testing.history.verdicts import Outcome
 from tests.servers import Cluster, Member
 from tests.servers.containers import client_network, container_of, cut_from_its_peers
 from tests.servers.networks import ClientNetwork
@@ -52,7 +52,7 @@ class Ground:
         members = self.cluster.members
         endpoints = ",".join(network.endpoints[members.index(member)] for member in knows)
         options: dict[str, Any] = {"tick": 0.2} if self.cluster.kind == "zookeeper" else {}
-        client = holdfast.connect(
+        client = tenure.connect(
             f"{self.cluster.kind}://{endpoints}/{self.namespace}", ttl=ttl, owner=owner, timeout=2, **options
         )
         self.undo.callback(client.close)
@@ -70,13 +70,13 @@ def ground(request: pytest.FixtureRequest, triples: dict[str, Cluster]) -> Itera
 
 
 def leader_first(cluster: Cluster) -> list[Member]:
-    """All members, the leader first."""
+    """The members, the leader first."""
     leader = cluster.leader()
     return [leader, *(member for member in cluster.members if member is not leader)]
 
 
 def lives_on(hold: Hold) -> bool:
-    """Was it proven without a gap for longer than its lease lasts by itself?"""
+    """True where it was proven without a gap for longer than its lease lasts by itself."""
     return not hold.lost.wait(LONG_TTL + 2) and hold.remaining() > 0
 
 
@@ -176,13 +176,13 @@ class _Worker:
         self.stay, self.stays, self.done = threading.Event(), threading.Event(), threading.Event()
 
     def work(self) -> None:
-        """Until all is done."""
+        """Work until all is done."""
         while not self.done.is_set():
             try:
                 with self._client.lock("a").acquire(timeout=TTL) as hold:
                     self.held += 1
                     self._look(hold)
-            except (holdfast.AcquireTimeout, holdfast.LeaseLost, holdfast.StoreUnavailable):
+            except (tenure.AcquireTimeout, tenure.LeaseLost, tenure.StoreUnavailable):
                 pass  # what the faults are for; the history has it
 
     def _look(self, hold: Hold) -> None:
@@ -197,7 +197,7 @@ class _Worker:
 
 
 def _cut_while_it_holds(worker: _Worker) -> None:
-    """It believes as long as it may, and is back when the others have gone on."""
+    """Cut the holder off: it believes as long as it may, and is back when the others have gone on."""
     worker.stay.set()
     assert worker.stays.wait(WAIT)
     worker.network.cut()

@@ -9,7 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from holdfast.limits import TTL_DEFAULT
+from tenure._core.base.limits import TTL_DEFAULT
 from tests.deploy.kustomize import Document, NotUnderstood, build, containers
 
 HERE = Path(__file__).parent.parent.parent / "deploy" / "kubernetes"
@@ -30,25 +30,25 @@ def everything() -> list[Any]:
     ]
 
 
-def one_of(overlay: str, kind: str, name: str = "holdfast") -> Document:
+def one_of(overlay: str, kind: str, name: str = "tenure") -> Document:
     """The one resource of that kind and name."""
     (found,) = [one for one in BUILT[overlay] if (one["kind"], one["metadata"]["name"]) == (kind, name)]
     return found
 
 
-def pod_of(overlay: str, kind: str, name: str = "holdfast") -> Document:
+def pod_of(overlay: str, kind: str, name: str = "tenure") -> Document:
     """Its pods' specification."""
     pod: Document = one_of(overlay, kind, name)["spec"]["template"]["spec"]
     return pod
 
 
-def holdfasts() -> list[Any]:
-    """Every container that runs holdfast, with its overlay."""
+def tenures() -> list[Any]:
+    """Every container that runs tenure, with its overlay."""
     return [
         pytest.param(overlay, one, id=overlay)
         for overlay, found in BUILT.items()
         for one in containers(found)
-        if one["name"] == "holdfast"
+        if one["name"] == "tenure"
     ]
 
 
@@ -118,13 +118,13 @@ def test_pods_are_allowed_nothing_that_they_do_not_need(overlay: str, resource: 
         assert set(one["resources"]["requests"]) == {"cpu", "memory"}
 
 
-@pytest.mark.parametrize(("overlay", "container"), holdfasts())
-def test_holdfast_is_never_throttled(overlay: str, container: Document) -> None:
+@pytest.mark.parametrize(("overlay", "container"), tenures())
+def test_tenure_is_never_throttled(overlay: str, container: Document) -> None:
     """A limit of the CPU can cost holds."""
     assert "cpu" not in container["resources"]["limits"]
 
 
-@pytest.mark.parametrize(("overlay", "container"), holdfasts())
+@pytest.mark.parametrize(("overlay", "container"), tenures())
 def test_probes_ask_the_health_port(overlay: str, container: Document) -> None:
     """Liveness never asks the store: a store that is away would restart every replica at once."""
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -143,10 +143,10 @@ def test_end_of_a_pod_leaves_time_to_resign(overlay: str) -> None:
     (container,) = pod["containers"]
     command = container["lifecycle"]["preStop"]["exec"]["command"]
     assert command[0] == "sleep"
-    assert pod["terminationGracePeriodSeconds"] >= int(command[1]) + _drain(container) + TTL_DEFAULT
+    assert pod["terminationGracePeriodSeconds"] >= int(command[1]) + _shutdown(container) + TTL_DEFAULT
 
 
-def _drain(container: Document) -> float:
+def _shutdown(container: Document) -> float:
     drains = [one for one in container["args"] if one.startswith("--drain=")]
     return float(drains[0].partition("=")[2]) if drains else 20.0
 
@@ -167,7 +167,7 @@ def test_service_is_protected_and_only_the_trial_is_not() -> None:
     secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod_of("service", "Deployment")["volumes"]}
     for option in ("--tokens", "--tls-cert", "--tls-key"):
         (given,) = [one for one in container["args"] if one.startswith(f"{option}=")]
-        assert secrets[mounts[str(Path(given.partition("=")[2]).parent)]].startswith("holdfast-")
+        assert secrets[mounts[str(Path(given.partition("=")[2]).parent)]].startswith("tenure-")
     assert [
         name for name in OVERLAYS if any("--insecure" in one.get("args", []) for one in containers(BUILT[name]))
     ] == ["trying"]
@@ -180,7 +180,7 @@ def test_sidecar_is_native_and_out_of_reach() -> None:
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
     assert not [one for one in sidecar["args"] if one.startswith("--listen")]
-    assert pod["terminationGracePeriodSeconds"] >= 30 + _drain(sidecar) + TTL_DEFAULT
+    assert pod["terminationGracePeriodSeconds"] >= 30 + _shutdown(sidecar) + TTL_DEFAULT
     assert [one["name"] for one in pod["containers"]] == ["app"]
 
 
@@ -192,7 +192,7 @@ def test_etcd_of_the_trial_knows_its_members_and_the_service_knows_them_too() ->
     assert one_of("trying", "Service", "etcd")["spec"]["clusterIP"] == "None"
     (initial,) = [one for one in container["command"] if one.startswith("--initial-cluster=")]
     assert initial.partition("=")[2] == ",".join(f"{name.split('.')[0]}=http://{name}:2380" for name in members)
-    url = one_of("trying", "Secret", "holdfast-store")["stringData"]["url"]
+    url = one_of("trying", "Secret", "tenure-store")["stringData"]["url"]
     assert url == f"etcd://{','.join(f'{name}:2379' for name in members)}/trying"
 
 

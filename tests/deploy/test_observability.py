@@ -14,9 +14,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from holdfast.metrics import Metrics
-from holdfast.sidecar.lending import Standing
-from holdfast.sidecar.traffic import Loans, Traffic
+from tenure.metrics import Metrics
+from tenure.service.metrics import RemoteLeaseCounts, ServiceCounts
+from tenure.service.remote.leases import LeaseTotals
 
 HERE = Path(__file__).parent.parent.parent / "deploy" / "observability"
 ALERTS = yaml.safe_load((HERE / "alerts.yaml").read_text())
@@ -31,8 +31,8 @@ def exported() -> dict[str, set[str]]:
     """The labels of each sample that there can be, by its name."""
     metrics = Metrics(registry=CollectorRegistry())
     try:
-        nothing = Mock(standing=Standing(0, 0), ended={})
-        families = [*metrics.collect(), *Traffic().collect(), *Loans(nothing).collect()]
+        nothing = Mock(totals=LeaseTotals(0, 0), ended={})
+        families = [*metrics.collect(), *ServiceCounts().collect(), *RemoteLeaseCounts(nothing).collect()]
     finally:
         metrics.close()
     return {family.name + ending: {*family._labelnames} for family in families for ending in SAMPLES[family.type]}
@@ -63,7 +63,7 @@ def promtool(*arguments: str | Path) -> None:
 def test_metrics_that_are_asked_for_are_exported() -> None:
     """A renamed metric breaks this test, and not a dashboard in silence."""
     known = exported()
-    asked = {name for _, expression in QUESTIONS for name in re.findall(r"holdfast_\w+", expression)}
+    asked = {name for _, expression in QUESTIONS for name in re.findall(r"tenure_\w+", expression)}
     assert asked - set(known) == set()
     of_histograms = ("_bucket", "_sum", "_count")  # some of which nobody needs
     assert {name for name in known if not name.endswith(of_histograms)} - asked == set(), "exported, and shown nowhere"
@@ -73,13 +73,13 @@ def test_metrics_that_are_asked_for_are_exported() -> None:
 def test_labels_that_are_asked_for_are_there(where: str, expression: str) -> None:
     """Matchers and groupings name labels that every metric of the expression has."""
     known = exported()
-    for name, matchers in re.findall(r"(holdfast_\w+)\{([^}]*)\}", expression):
+    for name, matchers in re.findall(r"(tenure_\w+)\{([^}]*)\}", expression):
         labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
         assert labels - known[name] - FROM_PROMETHEUS == set(), f"{where}: {name}"
     groupings = {
         label.strip() for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in group.split(",")
     }
-    for name in re.findall(r"holdfast_\w+", expression):
+    for name in re.findall(r"tenure_\w+", expression):
         assert groupings - known[name] - FROM_PROMETHEUS == set(), f"{where}: {name}"
 
 
@@ -114,7 +114,7 @@ def test_alerts_that_never_fire_fail_their_tests(tmp_path: Path) -> None:
     """The tests of the rules can fail: every alert asks for more than there is, and each one is missed."""
     (tmp_path / "alerts_test.yaml").write_text((HERE / "alerts_test.yaml").read_text())
     dead = [rule | {"expr": f"({rule['expr']}) > 1e9"} for rule in RULES]
-    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump({"groups": [{"name": "holdfast", "rules": dead}]}))
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump({"groups": [{"name": "tenure", "rules": dead}]}))
     with pytest.raises(AssertionError) as caught:
         promtool("test", "rules", tmp_path / "alerts_test.yaml")
     missed = set(re.findall(r'expr: "ALERTS{alertname=\\"(\w+)', str(caught.value)))
@@ -149,4 +149,4 @@ def test_dashboard_has_no_two_panels_in_one_place() -> None:
 def test_dashboard_runs_on_any_data_source() -> None:
     """Nothing names a data source of ours."""
     text = (HERE / "dashboard.json").read_text()
-    assert set(re.findall(r'"uid": "([^"]*)"', text)) == {"${datasource}", "holdfast"}
+    assert set(re.findall(r'"uid": "([^"]*)"', text)) == {"${datasource}", "tenure"}

@@ -64,14 +64,14 @@ def test_image_is_nobodys_and_sent_only_what_it_needs() -> None:
 def test_service_waits_for_three_healthy_members(store: str) -> None:
     """Each member has a health check and a volume, and the service starts when all are well."""
     services: dict[str, Any] = COMPOSED[store]["services"]
-    members = [name for name in services if name != "holdfast"]
+    members = [name for name in services if name != "tenure"]
     assert members == [f"{store}-{number}" for number in (1, 2, 3)]
-    waits = services["holdfast"]["depends_on"]
+    waits = services["tenure"]["depends_on"]
     assert waits == {name: {"condition": "service_healthy"} for name in members}
     for name in members:
         assert services[name]["healthcheck"]["test"]
         assert any(volume.startswith(f"{name}:") for volume in services[name]["volumes"])
-        assert name in services["holdfast"]["environment"]["HOLDFAST_URL"]
+        assert name in services["tenure"]["environment"]["TENURE_URL"]
 
 
 @pytest.mark.parametrize("store", COMPOSED)

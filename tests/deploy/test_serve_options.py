@@ -1,4 +1,4 @@
-"""What manifests and compose files tell `holdfast serve` is what it takes."""
+"""What manifests and compose files tell `tenure serve` is what it takes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 
 
 def told() -> list[Any]:
-    """The arguments of every holdfast that is started there, with the place they stand in."""
+    """The arguments of every tenure that is started there, with the place they stand in."""
     manifests = [
         (str(overlay.relative_to(DEPLOY)), one["args"])
         for overlay in sorted((DEPLOY / "kubernetes" / "overlays").iterdir())
         for one in containers(build(overlay))
-        if one["name"] == "holdfast"
+        if one["name"] == "tenure"
     ]
     composed = [
-        (str(path.relative_to(DEPLOY)), yaml.safe_load(path.read_text())["services"]["holdfast"]["command"])
+        (str(path.relative_to(DEPLOY)), yaml.safe_load(path.read_text())["services"]["tenure"]["command"])
         for path in sorted((DEPLOY / "compose").glob("*.yaml"))
     ]
     return [pytest.param(arguments, id=where) for where, arguments in manifests + composed]
@@ -35,7 +35,7 @@ def told() -> list[Any]:
 def help_of(command: str) -> str:
     """What it says of itself."""
     return subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", command, "--help"],
+        [sys.executable, "-m", "tenure.cli", command, "--help"],
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
 

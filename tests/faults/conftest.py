@@ -6,16 +6,16 @@ import pytest
 
 from tests.servers import Cluster
 
-from .ways import all_ways
+from .transports import all_transports
 
 
 @pytest.fixture(scope="session")
 def singles(singles: dict[str, Cluster]) -> dict[str, Cluster]:
     """One of each, by way."""
-    return all_ways(singles)
+    return all_transports(singles)
 
 
 @pytest.fixture(scope="session")
 def triples(triples: dict[str, Cluster]) -> dict[str, Cluster]:
     """Three of each, by way."""
-    return all_ways(triples)
+    return all_transports(triples)

@@ -13,27 +13,28 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import (
+import tenure
+from tenure import (
     AuthenticationFailed,
     GatewayDisabled,
-    HoldfastError,
     PermissionDenied,
     StoreRefused,
     StoreUnavailable,
+    TenureError,
     TLSFailed,
 )
-from holdfast.backends.etcd.gateway import Gateway
-from holdfast.backends.etcd.streams import PostStream
-from holdfast.backends.etcd.words import Watching
-from holdfast.clock import SYSTEM_CLOCK
-from holdfast.events import Hub
-from holdfast.lease import LeaseState, Surroundings
-from holdfast.options import parse
-from holdfast.signals import Signal
-from holdfast.testing.servers.specs import Spec
-from tests.conformance.worlds import eventually
-from tests.faults.ways import ALL, ETCD, EtcdKind, over, wait_until_renewed
+from tenure._backends.etcd.gateway import Gateway
+from tenure._backends.etcd.gateway.streams import PostStream
+from tenure._backends.etcd.requests import WatchRequest
+from tenure._core.base.clock import SYSTEM_CLOCK
+from tenure._core.base.options import parse
+from tenure._core.base.signals import Signal
+from tenure._core.lease import BackendContext, LeaseState
+from tenure._core.runtime import runtime_of
+from tenure.events import Hub
+from tenure.testing.servers.specs import Spec
+from tests.conformance.store_worlds import eventually
+from tests.faults.transports import ALL, ETCD, EtcdKind, over, wait_until_renewed
 from tests.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, etcdctl, start
 from tests.unit.fakes import ImmediateWorkers
 
@@ -60,7 +61,7 @@ def spec(kind: str, tls: str) -> Spec:
 
 
 def works(url: str, **options: Any) -> None:
-    with holdfast.connect(url, ttl=10, **options) as client:
+    with tenure.connect(url, ttl=10, **options) as client:
         hold = client.lock("a").acquire(timeout=10)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(client.lock("a").acquire, 20.0)
@@ -69,9 +70,9 @@ def works(url: str, **options: Any) -> None:
             assert waiting.result().release() is True
 
 
-def fails(url: str, kind: type[HoldfastError], match: str, **options: Any) -> str:
+def fails(url: str, kind: type[TenureError], match: str, **options: Any) -> str:
     started = time.monotonic()
-    with holdfast.connect(url, **({"timeout": 2.0} | options)) as client:
+    with tenure.connect(url, **({"timeout": 2.0} | options)) as client:
         with pytest.raises(kind, match=match) as caught:
             client.lock("a").acquire(timeout=2.0)
         assert time.monotonic() - started < 4.5, "not in its time: 5 s is that of a client that sets none"
@@ -144,7 +145,7 @@ def test_tls_spoken_to_plain(singles: dict[str, Cluster], kind: str) -> None:
 def test_etcd_user_and_password_with_token_refresh(make: Callable[[Spec], Cluster], kind: EtcdKind) -> None:
     """Signed in, over tokens that expire while a hold is kept and a waiter waits (bug 16)."""
     cluster = over(make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1)), kind)
-    with holdfast.connect(cluster.url("auth"), ttl=6) as client:
+    with tenure.connect(cluster.url("auth"), ttl=6) as client:
         hold = client.lock("a").acquire(timeout=10)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(client.lock("a").acquire, 30.0)
@@ -158,7 +159,7 @@ def test_etcd_user_and_password_with_token_refresh(make: Callable[[Spec], Cluste
 def test_etcd_watches_with_users_carry_many_waiters(make: Callable[[Spec], Cluster], kind: EtcdKind) -> None:
     """Where the gateway's WebSocket is refused the streaming POST does; gRPC has one stream: waiters go on in order."""
     cluster = over(make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1)), kind)
-    with holdfast.connect(cluster.url("auth"), ttl=10) as client, ThreadPoolExecutor(max_workers=40) as pool:
+    with tenure.connect(cluster.url("auth"), ttl=10) as client, ThreadPoolExecutor(max_workers=40) as pool:
         hold = client.lock("many").acquire(timeout=10)
         tokens: list[int] = []
 
@@ -179,9 +180,9 @@ def test_etcd_hears_of_every_watch_in_one_long_request(make: Callable[[Spec], Cl
     it would throw away the rest of the request at that moment, and whoever stands behind those would wait for ever."""
     cluster = make(EtcdSpec(auth=("root", SECRET), auth_token_ttl_seconds=1))
     host, port = cluster.endpoints[0].rsplit(":", 1)
-    around = Surroundings(SYSTEM_CLOCK, Hub(SYSTEM_CLOCK.now), ImmediateWorkers())
-    gateway = Gateway(parse(cluster.url("x"), {}), around)
-    watches = {number: Watching(b"x/%d" % number, None, 1, True, Signal()) for number in range(1, 501)}
+    context = BackendContext(SYSTEM_CLOCK, Hub(SYSTEM_CLOCK.now), ImmediateWorkers())
+    gateway = Gateway(parse(cluster.url("x"), {}), context)
+    watches = {number: WatchRequest(b"x/%d" % number, None, 1, True, Signal()) for number in range(1, 501)}
     token = gateway.session.token(SYSTEM_CLOCK.now() + 5.0)
     with socket.create_connection((host, int(port)), 5.0) as sock:
         stream = PostStream(sock, (host, int(port)), token, watches)
@@ -221,7 +222,7 @@ def test_etcd_out_of_space(provider: Provider, kind: EtcdKind) -> None:
     """Bug 50: the quota alarm refuses writes: StoreRefused says what to do; a release still goes through."""
     cluster = over(provider.etcd(EtcdSpec(quota_bytes=16 * 1024 * 1024)), kind)
     try:
-        with holdfast.connect(cluster.url("x"), ttl=10) as client:
+        with tenure.connect(cluster.url("x"), ttl=10) as client:
             hold = client.lock("held").acquire()
             big = "x" * 1_000_000
             for number in range(40):
@@ -241,7 +242,7 @@ def test_zookeeper_digest_and_acls(singles: dict[str, Cluster]) -> None:
     """What a client with a user creates is that user's alone: another one gets PermissionDenied."""
     endpoint = singles["zookeeper"].endpoints[0]
     name = f"acl-{time.monotonic_ns():x}"
-    with holdfast.connect(f"zookeeper://{endpoint}/{name}", user="me", password=SECRET, ttl=10) as client:
+    with tenure.connect(f"zookeeper://{endpoint}/{name}", user="me", password=SECRET, ttl=10) as client:
         hold = client.lock("a").acquire()
         told = fails(f"zookeeper://me:wr0ng@{endpoint}/{name}", PermissionDenied, "ACL")
         assert "wr0ng" not in told
@@ -256,14 +257,14 @@ def test_credentials_never_show(
 ) -> None:
     """repr, statistics, every log line of every logger at every level, and errors: no password in any of them."""
     url = f"{kind}://someone:{'s3cr3t'}@{singles[kind].endpoints[0]}/x-{time.monotonic_ns():x}"
-    with holdfast.connect(url, ttl=5, timeout=1.5) as client:
-        for name in ("", "holdfast", "holdfast.kazoo", "kazoo", "urllib3", "etcd3gw", "websockets"):
+    with tenure.connect(url, ttl=5, timeout=1.5) as client:
+        for name in ("", "tenure", "tenure.kazoo", "kazoo", "urllib3", "etcd3gw", "websockets"):
             caplog.set_level(1, logger=name)  # after connect has imported what sets its own level
         try:
             client.lock("a").acquire(timeout=1.5).release()
-        except HoldfastError as error:
+        except TenureError as error:
             assert "s3cr3t" not in str(error)
-        shown = repr(client) + str(client.statistics()) + repr(client._house.options)
+        shown = repr(client) + str(client.statistics()) + repr(runtime_of(client).options)
     assert "s3cr3t" not in shown + caplog.text + "".join(capsys.readouterr())
 
 
@@ -274,7 +275,7 @@ def test_endpoint_failover_at_the_first_call(triples: dict[str, Cluster], kind: 
         dead.bind(("127.0.0.1", 0))
         first = f"127.0.0.1:{dead.getsockname()[1]},127.0.0.1:{silent.getsockname()[1]}"
         url = re.sub(r"://", f"://{first},", triples[kind].url("failover"))
-        with holdfast.connect(url, ttl=6) as client, client.lock("a").acquire(timeout=10) as hold:
+        with tenure.connect(url, ttl=6) as client, client.lock("a").acquire(timeout=10) as hold:
             hold.renew()
 
 
@@ -283,12 +284,12 @@ def test_thread_that_can_not_be_started_is_one_calls_trouble(
     singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, kind: EtcdKind
 ) -> None:
     """The process has no thread left for the watch: StoreUnavailable, no ticket stays, and the next call works."""
-    with holdfast.connect(singles[kind].url(f"x-{time.monotonic_ns():x}"), ttl=10) as client:
+    with tenure.connect(singles[kind].url(f"x-{time.monotonic_ns():x}"), ttl=10) as client:
         hold = client.lock("a").acquire()
         start = threading.Thread.start
 
         def refuse(thread: threading.Thread) -> None:
-            if thread.name == "holdfast-watch":
+            if thread.name == "tenure-watch":
                 raise RuntimeError("can't start new thread")
             start(thread)
 
@@ -308,18 +309,18 @@ def test_zookeeper_session_that_no_thread_can_be_started_to_end_is_ended_by_its_
 ) -> None:
     """kazoo would go on keeping it alive, and its tickets at the head of their lines, for the life of the process."""
     url = singles["zookeeper"].url(f"x-{time.monotonic_ns():x}", tick=0.2)
-    with holdfast.connect(url, ttl=2) as client, holdfast.connect(url, ttl=20) as other:
+    with tenure.connect(url, ttl=2) as client, tenure.connect(url, ttl=20) as other:
         hold = client.lock("a").acquire()
         start, refused = threading.Thread.start, list[str]()
 
         def refuse(thread: threading.Thread) -> None:
-            if thread.name == "holdfast-zookeeper-stop":
+            if thread.name == "tenure-zookeeper-stop":
                 refused.append(thread.name)
                 raise RuntimeError("can't start new thread")
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        lease: Any = next(iter(client._house._leases.values()))
+        lease: Any = next(iter(runtime_of(client)._leases.values()))
         lease._belief.end(LeaseState.LOST, "told by the test")
         assert other.lock("a").acquire(timeout=20).token > hold.token
         assert refused
@@ -357,7 +358,7 @@ def test_zookeeper_that_says_nothing_is_looked_at_for_tls_within_the_callers_tim
     timeout: float, looked: bool
 ) -> None:
     """Law 8: why a server is silent is looked into while the call may last, not after it."""
-    with silent_server() as (endpoint, heard), holdfast.connect(f"zookeeper://{endpoint}/x") as client:
+    with silent_server() as (endpoint, heard), tenure.connect(f"zookeeper://{endpoint}/x") as client:
         with pytest.raises(StoreUnavailable, match="no session"):
             client.lock("a").acquire(timeout=timeout)
         hellos = [first for first in heard if first == b"\x16"]

@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-import holdfast
-from holdfast.clock import SYSTEM_CLOCK
+import tenure
+from tenure._core.base.clock import SYSTEM_CLOCK
 from tests.servers import Cluster
 
 TTL, DELAY = 1.0, 5.0
 PROGRAM = """
-import sys, holdfast
-from holdfast.clock import SYSTEM_CLOCK
-client = holdfast.connect(sys.argv[1], ttl=float(sys.argv[2]))
+import sys, tenure
+from tenure._core.base.clock import SYSTEM_CLOCK
+client = tenure.connect(sys.argv[1], ttl=float(sys.argv[2]))
 hold = client.lock("delayed", lock_delay=float(sys.argv[3])).acquire()
 print(SYSTEM_CLOCK.now() + hold.remaining(), flush=True)
 sys.stdin.readline()
@@ -25,7 +25,7 @@ if sys.argv[4] == "close at once":  # by the clock, before anybody was told
     try:
         while True:
             hold.check()
-    except holdfast.LeaseLost:
+    except tenure.LeaseLost:
         client.close()
 print(hold.lost.wait(10), flush=True)
 if sys.argv[4] == "close":
@@ -60,7 +60,7 @@ def test_stopped_holder_that_wakes_up_lost_does_not_free_the_lock(
         assert child.stdout.readline() == "True\n", "it was not lost: the scene was not set"
         assert child.stdout.readline() == "done\n"
         assert SYSTEM_CLOCK.now() < believed_until + DELAY, "it woke up too late: the scene was not set"
-        with holdfast.connect(url, ttl=20) as client, client.lock("delayed").acquire(timeout=30):
+        with tenure.connect(url, ttl=20) as client, client.lock("delayed").acquire(timeout=30):
             assert SYSTEM_CLOCK.now() >= believed_until + DELAY
     finally:
         child.kill()

@@ -17,14 +17,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Compare, HoldfastError, Put, StoreRefused, StoreUnavailable
-from holdfast.backends.etcd.grpc.connection import Connection
-from holdfast.limits import COMMIT_BYTES_MAX
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import Compare, Put, StoreRefused, StoreUnavailable, TenureError
+from tenure._backends.etcd.grpc.connection import GrpcConnection
+from tenure._core.base.limits import COMMIT_BYTES_MAX
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import proxied
 from tests.faults.test_known_bugs_holder import entered
-from tests.faults.ways import GRPC, over, wait_until_renewed
+from tests.faults.transports import GRPC, over, wait_until_renewed
 from tests.reference import etcd_messages
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, etcd_counters, etcdctl
 
@@ -33,7 +34,7 @@ WINDOW_UPDATE, CONTINUATION = 8, 9
 END_STREAM, END_HEADERS, PADDED = 0x1, 0x4, 0x8
 
 
-def backend(client: holdfast.Client) -> Any:
+def backend(client: tenure.Client) -> Any:
     """What the client's statistics tell of it."""
     return client.statistics()["backend"]
 
@@ -47,7 +48,7 @@ def test_client_has_one_keep_alive_stream_and_one_watch_stream(singles: dict[str
     """Law 10: four leases, a dozen waiters and many renewals are a stream of each kind, as the server counts them."""
     cluster = singles[GRPC]
     before = {method: started(cluster, method) for method in ("LeaseKeepAlive", "Watch")}
-    with holdfast.connect(cluster.url("streams"), ttl=20) as client, ThreadPoolExecutor(12) as pool:
+    with tenure.connect(cluster.url("streams"), ttl=20) as client, ThreadPoolExecutor(12) as pool:
         holds = [client.lock(f"kept-{ttl}", ttl=ttl).acquire() for ttl in (20.0, 21.0, 22.0, 23.0)]
         waiting = [pool.submit(_take_a_turn, client, "kept-20.0") for _ in range(12)]
         assert entered(client, 16)
@@ -70,7 +71,7 @@ def test_threads_that_renew_at_once_share_one_stream(singles: dict[str, Cluster]
     """Law 10: they take turns."""
     cluster = singles[GRPC]
     before = started(cluster, "LeaseKeepAlive")
-    with holdfast.connect(cluster.url("shared"), ttl=60, timeout=60) as client, ThreadPoolExecutor(8) as pool:
+    with tenure.connect(cluster.url("shared"), ttl=60, timeout=60) as client, ThreadPoolExecutor(8) as pool:
         holds = [client.lock(f"shared-{ttl}", ttl=ttl).acquire() for ttl in (60.0, 61.0, 62.0, 63.0)]
 
         def renew(number: int) -> None:
@@ -87,7 +88,7 @@ def test_renewal_whose_answer_is_lost_keeps_nobody_else_from_renewing(singles: d
     """One waits for an answer that does not come, for as long as its request may take; the others are renewed."""
     cluster = singles[GRPC]
     with FaultProxy(cluster.endpoints[0], "etcd+grpc") as proxy, ThreadPoolExecutor() as pool:
-        with holdfast.connect(proxied(cluster, proxy), ttl=30, timeout=28) as client:
+        with tenure.connect(proxied(cluster, proxy), ttl=30, timeout=28) as client:
             slow, quick = client.lock("a").acquire(), client.lock("b", ttl=6.0).acquire()
             slow.renew()
             answer = proxy.hold_answer(lambda method, path, message: path.endswith("/LeaseKeepAlive"))
@@ -101,7 +102,7 @@ def test_renewal_whose_answer_is_lost_keeps_nobody_else_from_renewing(singles: d
             assert quick.release() is True
 
 
-def _take_a_turn(client: holdfast.Client, name: str) -> bool:
+def _take_a_turn(client: tenure.Client, name: str) -> bool:
     return client.lock(name).acquire(timeout=30.0).release()
 
 
@@ -109,7 +110,7 @@ def test_gateway_need_not_be_there(provider: Provider) -> None:
     """etcd with --enable-grpc-gateway=false is reached: requests, renewals, watches."""
     cluster = over(provider.etcd(EtcdSpec(gateway=False)), GRPC)
     try:
-        with holdfast.connect(cluster.url("x"), ttl=10) as client, ThreadPoolExecutor() as pool:
+        with tenure.connect(cluster.url("x"), ttl=10) as client, ThreadPoolExecutor() as pool:
             hold = client.lock("a").acquire(timeout=10)
             waiting = pool.submit(client.lock("a").acquire, 20.0)
             assert entered(client, 2)
@@ -122,7 +123,7 @@ def test_gateway_need_not_be_there(provider: Provider) -> None:
 
 def test_commit_and_answer_larger_than_every_window_get_through(singles: dict[str, Cluster]) -> None:
     """HTTP/2 lets 64 KiB through at first, in frames of 16: what is longer waits for leave, and comes back whole."""
-    with holdfast.connect(singles[GRPC].url("large"), ttl=20) as client:
+    with tenure.connect(singles[GRPC].url("large"), ttl=20) as client:
         hold = client.lock("a").acquire()
         size = COMMIT_BYTES_MAX // 4 - 1024
         pages = {f"page-{number}": bytes([number]) * size for number in range(4)}
@@ -143,7 +144,7 @@ def test_idle_connection_that_the_server_has_closed_costs_nobody_a_request(singl
     """Seen before anything is sent on it: even a commit, which is sent once, has a fate that is known."""
     cluster = singles[GRPC]
     with FaultProxy(cluster.endpoints[0], "etcd+grpc") as proxy:
-        with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
+        with tenure.connect(proxied(cluster, proxy), ttl=20) as client:
             hold = client.lock("a").acquire()
             hold.renew()
             for number in range(5):
@@ -160,7 +161,7 @@ def test_keep_alive_stream_that_breaks_under_a_renewal_is_opened_anew(singles: d
     """The answer to a renewal is lost, and the stream with it: the same renewal goes on over another."""
     cluster = singles[GRPC]
     with FaultProxy(cluster.endpoints[0], "etcd+grpc") as proxy:
-        with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
+        with tenure.connect(proxied(cluster, proxy), ttl=20) as client:
             hold = client.lock("a").acquire()
             hold.renew()
             for lose in (proxy.lose_answer, proxy.lose_request):
@@ -175,7 +176,7 @@ def test_server_that_restarts_is_found_again_by_all_streams(provider: Provider) 
     """Killed and started: the hold is renewed, the waiter woken, and nothing is left behind."""
     cluster = over(provider.etcd(EtcdSpec()), GRPC)
     try:
-        with holdfast.connect(cluster.url("x"), ttl=20) as client, ThreadPoolExecutor() as pool:
+        with tenure.connect(cluster.url("x"), ttl=20) as client, ThreadPoolExecutor() as pool:
             hold = client.lock("a").acquire()
             waiting = pool.submit(client.lock("a").acquire, 40.0)
             assert entered(client, 2)
@@ -185,7 +186,7 @@ def test_server_that_restarts_is_found_again_by_all_streams(provider: Provider) 
             assert hold.renew() > 0
             assert hold.release() is True
             assert waiting.result(15.0).release() is True
-            namespace = client._house.options.namespace
+            namespace = runtime_of(client).options.namespace
         assert etcdctl(cluster, "get", "--prefix", "--keys-only", namespace).stdout.strip() == ""
     finally:
         cluster.close()
@@ -262,7 +263,7 @@ def test_notice_on_connections_that_are_idle_costs_no_request(singles: dict[str,
     cluster = singles[GRPC]
     address = cluster.url("notice")
     with Meddler(cluster.endpoints[0]) as relay:
-        with holdfast.connect(address.replace(cluster.endpoints[0], relay.endpoint), ttl=30) as client:
+        with tenure.connect(address.replace(cluster.endpoints[0], relay.endpoint), ttl=30) as client:
             hold = client.lock("a").acquire()
             hold.renew()
             for number in range(3):
@@ -282,7 +283,7 @@ def test_notice_to_the_watch_wakes_its_waiters_and_opens_it_anew(singles: dict[s
     address = cluster.url("watch-notice")
     with Meddler(cluster.endpoints[0]) as relay, ThreadPoolExecutor() as pool:
         behind = address.replace(cluster.endpoints[0], relay.endpoint)
-        with holdfast.connect(address, ttl=30) as other, holdfast.connect(behind, ttl=30) as client:
+        with tenure.connect(address, ttl=30) as other, tenure.connect(behind, ttl=30) as client:
             hold = other.lock("a").acquire()
             waiting = pool.submit(client.lock("a").acquire, 40.0)
             assert entered(client, 1)
@@ -300,7 +301,7 @@ def test_watch_whose_stream_is_reset_is_opened_anew(singles: dict[str, Cluster])
     address = cluster.url("watch-reset")
     with Meddler(cluster.endpoints[0]) as relay, ThreadPoolExecutor() as pool:
         behind = address.replace(cluster.endpoints[0], relay.endpoint)
-        with holdfast.connect(address, ttl=30) as other, holdfast.connect(behind, ttl=30) as client:
+        with tenure.connect(address, ttl=30) as other, tenure.connect(behind, ttl=30) as client:
             hold = other.lock("a").acquire()
             waiting = pool.submit(client.lock("a").acquire, 40.0)
             assert entered(client, 1)
@@ -450,12 +451,12 @@ NO_GATEWAY = b"\x08\x03503" + literal(b"content-type", b"text/plain")
     ],
 )  # fmt: skip
 def test_server_that_answers_badly_is_an_error_of_the_tree_in_time(
-    answer: bytes, error: type[HoldfastError], match: str
+    answer: bytes, error: type[TenureError], match: str
 ) -> None:
     """Whatever comes back, it ends within the caller's time, with one error that says what it was."""
     with saying(answer) as address:
         began = time.monotonic()
-        with holdfast.connect(f"etcd+grpc://{address}/x", timeout=0.5) as client:
+        with tenure.connect(f"etcd+grpc://{address}/x", timeout=0.5) as client:
             with pytest.raises(error, match=match) as caught:
                 client.lock("a").acquire(timeout=0.5)
             assert type(caught.value) is error
@@ -464,7 +465,7 @@ def test_server_that_answers_badly_is_an_error_of_the_tree_in_time(
 
 def test_connection_to_a_stranger_is_not_used_again() -> None:
     """It keeps the connection open; whoever asks next is told the same, and not kept waiting."""
-    with saying(BAD_REQUEST) as address, holdfast.connect(f"etcd+grpc://{address}/x", timeout=5) as client:
+    with saying(BAD_REQUEST) as address, tenure.connect(f"etcd+grpc://{address}/x", timeout=5) as client:
         for _ in range(2):
             began = time.monotonic()
             with pytest.raises(StoreRefused, match="does not speak gRPC"):
@@ -502,7 +503,7 @@ def test_server_that_says_nothing_without_end_is_not_heard_for_longer_than_the_d
 
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
         talking = pool.submit(frame_by_frame, server, without_end())
-        connection = Connection(server.getsockname()[:2], None, 5.0)
+        connection = GrpcConnection(server.getsockname()[:2], None, 5.0)
         began = time.monotonic()
         try:
             with pytest.raises(TimeoutError):
@@ -518,7 +519,7 @@ def test_idle_connection_to_a_server_that_talks_without_end_is_not_good() -> Non
     said = iter([answered(b"x"), *[frame(SETTINGS, 1, 0) * 10_000] * 10_000])
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
         talking = pool.submit(frame_by_frame, server, said)
-        connection = Connection(server.getsockname()[:2], None, 5.0)
+        connection = GrpcConnection(server.getsockname()[:2], None, 5.0)
         try:
             assert connection.exchange("/etcdserverpb.Lease/LeaseGrant", b"", None, 10.0).content == b"x"
             began = time.monotonic()
@@ -544,7 +545,7 @@ def test_renewal_is_not_proven_by_an_answer_that_came_before_it() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
         talking = pool.submit(frame_by_frame, server, twice())
-        connection = Connection(server.getsockname()[:2], None, 5.0)
+        connection = GrpcConnection(server.getsockname()[:2], None, 5.0)
         try:
             reply = connection.exchange("/etcdserverpb.Lease/LeaseKeepAlive", b"\0" * 5, None, 10.0)
             assert reply.content == prefixed
@@ -573,7 +574,7 @@ def test_answer_in_the_smallest_pieces_is_read_whole() -> None:
     )
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
         asked = pool.submit(_trickle, server, pieces)
-        connection = Connection(server.getsockname()[:2], None, 5.0)
+        connection = GrpcConnection(server.getsockname()[:2], None, 5.0)
         try:
             reply = connection.exchange("/etcdserverpb.Lease/LeaseGrant", b"", None, 10.0)
             assert (reply.content, reply.refusal) == (message, None)

@@ -18,19 +18,20 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.lease import LeaseState
-from holdfast.limits import CONNECTIONS_MAX
-from tests.conformance.worlds import eventually
-from tests.faults.ways import GRPC, over
+import tenure
+from tenure._core.base.limits import CONNECTIONS_MAX
+from tenure._core.lease import LeaseState
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
+from tests.faults.transports import GRPC, over
 from tests.servers import Cluster, EtcdSpec, Provider, etcdctl, start
 
 FORKING = """
 import os, signal, sys, threading, time
-import holdfast
+import tenure
 
 url, ends = sys.argv[1:]
-client = holdfast.connect(url, ttl=5.0)
+client = tenure.connect(url, ttl=5.0)
 hold = client.lock("a").acquire()
 hold.renew()                                               # the keep-alive stream is open,
 waited = []
@@ -52,11 +53,11 @@ for number in range(5):
         for call in (client.lock("b").acquire, hold.check, hold.renew, hold.release, client.statistics):
             try:
                 call()
-            except holdfast.ForkedClient:
+            except tenure.ForkedClient:
                 continue
             os._exit(3)
         client.close()
-        with holdfast.connect(url, ttl=5.0) as mine:       # its own works, streams and all
+        with tenure.connect(url, ttl=5.0) as mine:       # its own works, streams and all
             with mine.lock(f"child-{number}") as own:
                 assert own.renew() > 0
                 other = threading.Thread(target=lambda: mine.lock(f"child-{number}").acquire(timeout=20).release())
@@ -116,7 +117,7 @@ def test_forks_with_open_streams_leave_parent_and_children_whole(
 
 def test_signal_handler_that_asks_the_store_may_come_at_any_line(singles: dict[str, Cluster]) -> None:
     """It comes while the main thread is in the midst of a request or a renewal; both get their answers."""
-    with holdfast.connect(singles[GRPC].url("signals"), ttl=20) as client:
+    with tenure.connect(singles[GRPC].url("signals"), ttl=20) as client:
         kept = client.lock("kept").acquire()
         handled = 0
 
@@ -178,11 +179,11 @@ def test_interrupt_in_the_midst_of_a_request_costs_no_lease_and_leaves_no_ticket
 ) -> None:
     """Half an answer on a connection is nobody else's: what was interrupted is undone, and the next call works."""
     cluster = singles[GRPC]
-    with holdfast.connect(cluster.url(f"interrupts-{time.monotonic_ns():x}"), ttl=20) as client:
+    with tenure.connect(cluster.url(f"interrupts-{time.monotonic_ns():x}"), ttl=20) as client:
         kept = client.lock("kept").acquire()
-        session: Any = client._house._backend._wire._transport.session  # type: ignore[attr-defined]  # etcd's
+        session: Any = runtime_of(client)._backend._wire._transport.session  # type: ignore[attr-defined]  # etcd's
         client.lock("a").acquire().release()
-        for pool, ask in ((session._idle, client.lock("a").acquire), (session._apart, kept.renew)):
+        for pool, ask in ((session._idle, client.lock("a").acquire), (session._dedicated, kept.renew)):
             kept.renew()
             while len(pool) > 1:  # another one, of a request in the background, would be interrupted later
                 pool.pop().close()
@@ -196,7 +197,7 @@ def test_interrupt_in_the_midst_of_a_request_costs_no_lease_and_leaves_no_ticket
                 assert isinstance(connection._sock, socket.socket), "the interrupted connection is used on"
             assert client.lock("a").acquire(timeout=5.0).release() is True
         assert kept.release() is True
-        assert eventually(lambda: _keys(cluster, client._house.namespace) == "")
+        assert eventually(lambda: _keys(cluster, runtime_of(client).namespace) == "")
 
 
 class AtMoment:
@@ -207,7 +208,7 @@ class AtMoment:
 
     LOOKS = ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME")
 
-    def __init__(self, moment: int, within: str = "/backends/etcd/") -> None:
+    def __init__(self, moment: int, within: str = "/_backends/etcd/") -> None:
         self._left = moment
         self._within = within
         self._last: dict[FrameType, str] = {}
@@ -245,11 +246,11 @@ def test_interrupt_at_any_moment_of_a_request_leaves_a_client_that_works(
 ) -> None:
     """No connection is used on with half an answer in it, and none is counted as in use for good."""
     cluster = singles[kind]
-    with holdfast.connect(cluster.url(f"moments-{time.monotonic_ns():x}"), ttl=60) as client:
+    with tenure.connect(cluster.url(f"moments-{time.monotonic_ns():x}"), ttl=60) as client:
         kept = client.lock("kept").acquire()
         value = b"x" * 40_000  # of several frames
         kept.store.put("k", value)
-        session: Any = client._house._backend._wire._transport.session  # type: ignore[attr-defined]  # etcd's
+        session: Any = runtime_of(client)._backend._wire._transport.session  # type: ignore[attr-defined]  # etcd's
         for ask in (kept.renew, lambda: kept.store.get("k")):
             moment = 0
             while True:
@@ -284,8 +285,8 @@ def test_interrupt_at_any_moment_of_a_first_acquire_leaves_a_lease_that_is_kept_
     moment, where = 0, "nowhere"
     while where:
         moment += 1
-        client = holdfast.connect(address, ttl=60)
-        tracer = AtMoment(moment, "/backends/etcd/lease.py")
+        client = tenure.connect(address, ttl=60)
+        tracer = AtMoment(moment, "/_backends/etcd/lease.py")
         sys.settrace(tracer)
         try:
             client.lock("a").acquire().release()
@@ -294,12 +295,12 @@ def test_interrupt_at_any_moment_of_a_first_acquire_leaves_a_lease_that_is_kept_
         finally:
             sys.settrace(None)
         where = tracer.where
-        lease: Any = client._house.lease(60)
+        lease: Any = runtime_of(client).lease(60)
         with ThreadPoolExecutor(1) as other:
             assert other.submit(client.lock("b").acquire, 30.0).result(40).release() is True, where
             assert lease.state is LeaseState.HELD
-            assert lease._beats._timer is not None, f"nobody renews it: {where}"
-            assert not lease._beats._timer.cancelled, where
+            assert lease._heartbeat._timer is not None, f"nobody renews it: {where}"
+            assert not lease._heartbeat._timer.cancelled, where
             other.submit(client.close).result(30)
     assert moment > 30
 
@@ -309,19 +310,19 @@ def _keys(cluster: Cluster, namespace: str) -> str:
 
 
 def test_missing_package_is_one_sentence_that_says_what_to_install() -> None:
-    """Without `holdfast[grpc]`: ServerMissing at connect; the gateway does without."""
+    """Without `tenure[grpc]`: ServerMissing at connect; the gateway does without."""
     program = """
 import sys
 sys.modules["hpack"] = None
-import holdfast
-holdfast.connect("etcd://127.0.0.1:1/x").close()
+import tenure
+tenure.connect("etcd://127.0.0.1:1/x").close()
 try:
-    holdfast.connect("etcd+grpc://127.0.0.1:1/x")
-except holdfast.ServerMissing as error:
+    tenure.connect("etcd+grpc://127.0.0.1:1/x")
+except tenure.ServerMissing as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "pip install 'holdfast[grpc]'" in done.stdout
+    assert "pip install 'tenure[grpc]'" in done.stdout
 
 
 @pytest.mark.parametrize(("scheme", "imported"), [("etcd", "set()"), ("etcd+grpc", "{'hpack'}")])
@@ -329,8 +330,8 @@ def test_each_transport_imports_its_own_client_alone(scheme: str, imported: str)
     """Nobody pays for the other one."""
     others = "'etcd3gw', 'websockets'" if scheme == "etcd+grpc" else "'hpack'"
     program = f"""
-import sys, holdfast
-holdfast.connect("{scheme}://127.0.0.1:1/x").close()
+import sys, tenure
+tenure.connect("{scheme}://127.0.0.1:1/x").close()
 print({{'hpack'}} & set(sys.modules), [name for name in ({others},) if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

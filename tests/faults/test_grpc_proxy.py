@@ -8,10 +8,10 @@ import struct
 import pytest
 from hpack import Encoder
 
-import holdfast
-from holdfast.testing.servers.framing import Conversation, Piece, conversation
+import tenure
+from tenure.testing.servers.framing import Conversation, Piece, conversation
 from tests.faults.test_faults import proxied
-from tests.faults.ways import GRPC
+from tests.faults.transports import GRPC
 from tests.servers import Cluster, FaultProxy
 
 DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
@@ -105,7 +105,7 @@ def test_one_proxy_serves_both_transports(singles: dict[str, Cluster]) -> None:
             (address, ("/etcdserverpb.KV/Txn", "/etcdserverpb.Lease/LeaseKeepAlive")),
             (address.replace("etcd+grpc", "etcd"), ("/v3/kv/txn", "/v3/lease/keepalive")),
         ):
-            with holdfast.connect(url, ttl=20) as client:
+            with tenure.connect(url, ttl=20) as client:
                 client.lock("warm").acquire().release()
                 before = proxy.requests
                 hold = client.lock("a").acquire()

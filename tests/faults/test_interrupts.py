@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import holdfast
-from holdfast.backends.zookeeper.handler import Handler
-from holdfast.testing.servers import Cluster, Provider, ZooKeeperSpec
+import tenure
+from tenure._backends.zookeeper.handler import KazooHandler
+from tenure._core.runtime import runtime_of
+from tenure.testing.servers import Cluster, Provider, ZooKeeperSpec
 
 
 class Interrupting:
@@ -37,9 +38,9 @@ def test_interrupt_while_a_request_to_zookeeper_is_sent_is_raised_and_costs_no_l
     singles: dict[str, Cluster],
 ) -> None:
     """kazoo takes whatever is raised while it wakes its thread for the end of the session; the interrupt was gone."""
-    with holdfast.connect(singles["zookeeper"].url("interrupts"), ttl=5, timeout=2) as client:
+    with tenure.connect(singles["zookeeper"].url("interrupts"), ttl=5, timeout=2) as client:
         kept = client.lock("kept").acquire(timeout=5)
-        lease = next(iter(client._house._leases.values()))
+        lease = next(iter(runtime_of(client)._leases.values()))
         kazoo = lease._connection._client  # type: ignore[attr-defined]  # ZooKeeper's
         kazoo._connection._write_sock = Interrupting(kazoo._connection._write_sock)
         with pytest.raises(KeyboardInterrupt):
@@ -54,7 +55,7 @@ class Interrupted(BaseException):
 
 @pytest.mark.parametrize("started", [0, 1])  # it has two
 @pytest.mark.parametrize(
-    ("error", "told"), [(Interrupted, Interrupted), (RuntimeError, holdfast.StoreUnavailable)], ids=["ctrl-c", "thread"]
+    ("error", "told"), [(Interrupted, Interrupted), (RuntimeError, tenure.StoreUnavailable)], ids=["ctrl-c", "thread"]
 )
 def test_connecting_to_zookeeper_that_was_broken_off_half_way_is_begun_again(
     singles: dict[str, Cluster],
@@ -64,16 +65,16 @@ def test_connecting_to_zookeeper_that_was_broken_off_half_way_is_begun_again(
     started: int,
 ) -> None:
     """Interrupted, or without a thread, after so many of kazoo's threads: that costs one call, not the client."""
-    spawn, spawned = Handler.spawn, list[object]()
+    spawn, spawned = KazooHandler.spawn, list[object]()
 
-    def break_off(handler: Handler, *given: object) -> object:
+    def break_off(handler: KazooHandler, *given: object) -> object:
         spawned.append(given)
         if len(spawned) == started + 1:
             raise error("told by the test")
         return spawn(handler, *given)
 
-    monkeypatch.setattr(Handler, "spawn", break_off)
-    with holdfast.connect(singles["zookeeper"].url("half-way"), ttl=5, timeout=2) as client:
+    monkeypatch.setattr(KazooHandler, "spawn", break_off)
+    with tenure.connect(singles["zookeeper"].url("half-way"), ttl=5, timeout=2) as client:
         with pytest.raises(told):
             client.lock("a").acquire(timeout=5)
         client.lock("a").acquire(timeout=5).release()
@@ -83,8 +84,8 @@ def test_close_that_is_interrupted_at_a_silent_zookeeper_ends_the_session_all_th
     """A session that nobody ends is kept alive by kazoo for the life of the process, and its ticket blocks the line."""
     cluster = provider.zookeeper(ZooKeeperSpec())
     try:
-        client = holdfast.connect(cluster.url("closed"), ttl=4, timeout=5)
-        with holdfast.connect(cluster.url("closed"), ttl=4, timeout=5) as other:
+        client = tenure.connect(cluster.url("closed"), ttl=4, timeout=5)
+        with tenure.connect(cluster.url("closed"), ttl=4, timeout=5) as other:
             other.lock("x").acquire().release()
             client.lock("x").acquire()
             cluster.members[0].pause()
@@ -106,7 +107,7 @@ def test_many_calls_while_zookeeper_is_away_come_back_in_time_and_so_does_close(
     """kazoo wakes its thread through a pipe that nobody empties then: whoever wrote the 280th byte waited for ever."""
     cluster = provider.zookeeper(ZooKeeperSpec())
     try:
-        client = holdfast.connect(cluster.url("away"), ttl=10, timeout=2)
+        client = tenure.connect(cluster.url("away"), ttl=10, timeout=2)
         client.lock("warm").acquire().release()
         cluster.members[0].kill()
         with ThreadPoolExecutor(40) as pool:
@@ -121,10 +122,10 @@ def test_many_calls_while_zookeeper_is_away_come_back_in_time_and_so_does_close(
         cluster.close()
 
 
-def _refused(client: holdfast.Client, name: str) -> bool:
+def _refused(client: tenure.Client, name: str) -> bool:
     began = time.monotonic()
     try:
         client.lock(name).acquire(timeout=0.5)
-    except holdfast.StoreError:
+    except tenure.StoreError:
         return time.monotonic() - began < 4
     return False

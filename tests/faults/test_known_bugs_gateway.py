@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast import HoldState, LeaseLost, StoreRefused, StoreUnavailable
-from holdfast.links.http import Answer, Connection
-from holdfast.links.session import Session
+import tenure
+from tenure import HoldState, LeaseLost, StoreRefused, StoreUnavailable
+from tenure._transport.http import HttpConnection, JsonResponse
+from tenure._transport.session import ConnectionPool
 from tests.faults.test_faults import url
 from tests.servers import Cluster
 
@@ -38,16 +38,16 @@ class Gateway:
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     """Every client of this test talks to etcd through it."""
-    made, right = Gateway(), Session.ask
+    made, right = Gateway(), ConnectionPool.ask
 
-    def ask(self: Session[Answer], path: str, body: bytes, until: float) -> Answer:
+    def ask(self: ConnectionPool[JsonResponse], path: str, body: bytes, until: float) -> JsonResponse:
         answer = right(self, path, body, until)
         if made.content is None or not path.endswith(made.path):
             return answer
         made.replaced += 1
-        return Answer(200, "OK", made.content)
+        return JsonResponse(200, "OK", made.content)
 
-    monkeypatch.setattr(Session, "ask", ask)
+    monkeypatch.setattr(ConnectionPool, "ask", ask)
     return made
 
 
@@ -65,7 +65,7 @@ def test_etcd_keep_alive_that_is_no_answer_neither_proves_nor_ends_the_lease(
     singles: dict[str, Cluster], gateway: Gateway, content: bytes, error: type[Exception]
 ) -> None:
     """Bug 47: what comes back with 200 is not what was asked for: an error of the tree, and the clock decides on."""
-    with holdfast.connect(url(singles["etcd"]), ttl=20) as client:
+    with tenure.connect(url(singles["etcd"]), ttl=20) as client:
         hold = client.lock("a").acquire()
         before = hold.remaining()
         gateway.answer("/v3/lease/keepalive", content)
@@ -81,7 +81,7 @@ def test_etcd_keep_alive_that_is_no_answer_neither_proves_nor_ends_the_lease(
 
 def test_etcd_keep_alive_without_a_ttl_ends_the_hold(singles: dict[str, Cluster], gateway: Gateway) -> None:
     """Bug 9: the gateway leaves a zero out, so a dead lease is answered without any TTL: lost, and no KeyError."""
-    with holdfast.connect(url(singles["etcd"]), ttl=20) as client:
+    with tenure.connect(url(singles["etcd"]), ttl=20) as client:
         hold = client.lock("a").acquire()
         gateway.answer("/v3/lease/keepalive", b'{"result":{"header":{"revision":"9"},"ID":"1"}}')
         with pytest.raises(LeaseLost):
@@ -96,10 +96,10 @@ def test_etcd_transaction_with_an_empty_answer_is_no_hold_and_leaves_no_ticket(
     singles: dict[str, Cluster], gateway: Gateway, content: bytes
 ) -> None:
     """Bug 47 (etcd #20332): it was carried out, and nothing was said: refused, and the ticket it left is removed."""
-    with holdfast.connect(url(singles["etcd"]), ttl=60) as client, holdfast.connect(url(singles["etcd"])) as other:
+    with tenure.connect(url(singles["etcd"]), ttl=60) as client, tenure.connect(url(singles["etcd"])) as other:
         client.lock("warm").acquire().release()
         gateway.answer("/v3/kv/txn", content)
-        with pytest.raises((holdfast.StoreError, LeaseLost)):
+        with pytest.raises((tenure.StoreError, LeaseLost)):
             client.lock("a").acquire(timeout=2.0)
         assert gateway.replaced > 0
         gateway.right_again()
@@ -115,14 +115,16 @@ def test_etcd_that_gives_up_what_it_was_asked_for_is_asked_again(
     singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, message: str, code: int
 ) -> None:
     """A leader that has just gone, a member that stops: with codes that could mean anything. No refusal."""
-    dropped = Answer(500, "Internal Server Error", b'{"error":"%s","code":%d}' % (message.encode(), code))
-    answers, right = [dropped], Session._on_some_connection
+    dropped = JsonResponse(500, "Internal Server Error", b'{"error":"%s","code":%d}' % (message.encode(), code))
+    answers, right = [dropped], ConnectionPool._send
 
-    def exchange(self: Session[Answer], path: str, body: bytes, token: str | None, until: float) -> Answer:
+    def exchange(
+        self: ConnectionPool[JsonResponse], path: str, body: bytes, token: str | None, until: float
+    ) -> JsonResponse:
         return answers.pop() if path == "/v3/kv/txn" and answers else right(self, path, body, token, until)
 
-    with holdfast.connect(url(singles["etcd"])) as client:
-        monkeypatch.setattr(Session, "_on_some_connection", exchange)
+    with tenure.connect(url(singles["etcd"])) as client:
+        monkeypatch.setattr(ConnectionPool, "_send", exchange)
         assert client.lock("a").acquire(timeout=10.0).release() is True
     assert not answers
 
@@ -152,7 +154,7 @@ def trickle() -> Iterator[tuple[str, int]]:
 
 def test_etcd_keep_alive_in_small_pieces_is_read_whole(trickle: tuple[str, int]) -> None:
     """Bug 47 (etcd #8237): a keep-alive comes in chunks; their edges mean nothing, and the next answer is whole."""
-    connection = Connection(trickle, None, 5.0)
+    connection = HttpConnection(trickle, None, 5.0)
     try:
         for _ in range(2):
             told = connection.exchange("/v3/lease/keepalive", b'{"ID":"1"}', None, 5.0).json()

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable, aio
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable, aio
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import proxied, url
-from tests.faults.ways import ALL, BOTH, ETCD, EtcdKind, enters, leaves, until_renewed, wait_until_renewed
+from tests.faults.transports import ALL, BOTH, ETCD, EtcdKind, enters, leaves, until_renewed, wait_until_renewed
 from tests.servers import Cluster, FaultProxy
 
 TTL = 1.5
@@ -29,7 +29,7 @@ KEPT_TTL = 6.0
 """Of holds that are not, on a machine that stands still now and then."""
 
 
-def entered(client: holdfast.Client, times: int) -> bool:
+def entered(client: tenure.Client, times: int) -> bool:
     return eventually(lambda: client.statistics()["events"].get("entered", 0) >= times)  # type: ignore[attr-defined]
 
 
@@ -42,7 +42,7 @@ def test_seat_of_a_cut_off_holder_is_given_on_only_after_its_belief_ended(
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
-        with holdfast.connect(direct, ttl=20) as other, holdfast.connect(behind, ttl=TTL) as client:
+        with tenure.connect(direct, ttl=20) as other, tenure.connect(behind, ttl=TTL) as client:
             stays = other.semaphore("s", limit=2).acquire()
             cut_off = client.semaphore("s", limit=2).acquire()
             with ThreadPoolExecutor() as pool:
@@ -67,11 +67,11 @@ def test_leader_whose_work_never_returns_is_told_of_its_end_before_the_next_one_
     singles: dict[str, Cluster], kind: str
 ) -> None:
     """Bug 37, peers' 10: work that loops keeps nobody from telling; elected, demoted, elected, with growing tokens."""
-    cluster, led = singles[kind], list[holdfast.Hold]()
+    cluster, led = singles[kind], list[tenure.Hold]()
     told: list[tuple[str, int, float]] = []
     stop_looping = threading.Event()
 
-    def lead(hold: holdfast.Hold) -> str:
+    def lead(hold: tenure.Hold) -> str:
         led.append(hold)
         told.append(("elected", hold.token, time.monotonic()))
         hold.on_change(
@@ -80,15 +80,15 @@ def test_leader_whose_work_never_returns_is_told_of_its_end_before_the_next_one_
         stop_looping.wait(30.0)  # it never looks
         return "done"
 
-    def succeed(client: holdfast.Client) -> tuple[holdfast.Hold, float]:
+    def succeed(client: tenure.Client) -> tuple[tenure.Hold, float]:
         return client.election("e").campaign().acquire(timeout=30.0), time.monotonic()
 
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
         with (
-            holdfast.connect(direct, ttl=20) as other,
-            holdfast.connect(behind, ttl=TTL) as client,
+            tenure.connect(direct, ttl=20) as other,
+            tenure.connect(behind, ttl=TTL) as client,
             ThreadPoolExecutor() as pool,
         ):
             leading = pool.submit(client.election("e").run, lead)
@@ -121,7 +121,7 @@ def test_wall_clock_that_jumps_to_and_fro_changes_nothing(
     """Bug 38: an hour forth and back at every reading: the hold stays, the waiter's time-out and turn come as ever."""
     hours, right = itertools.count(), time.time
     monkeypatch.setattr(time, "time", lambda: right() + (3600.0 if next(hours) % 2 else -3600.0))
-    with holdfast.connect(url(singles[kind]), ttl=KEPT_TTL) as client:
+    with tenure.connect(url(singles[kind]), ttl=KEPT_TTL) as client:
         hold = client.lock("a").acquire()
 
         def time_out() -> float:
@@ -145,7 +145,7 @@ def test_wall_clock_that_jumps_to_and_fro_changes_nothing(
 def test_first_check_after_the_interpreter_stood_still_says_no(singles: dict[str, Cluster], kind: str) -> None:
     """Bug 40: one C call keeps the interpreter's lock for longer than the TTL, so no thread of ours ran meanwhile."""
     stand_still = ctypes.PyDLL(None).sleep  # PyDLL: without giving the lock up
-    with holdfast.connect(url(singles[kind]), ttl=TTL) as client:
+    with tenure.connect(url(singles[kind]), ttl=TTL) as client:
         hold = client.lock("a").acquire()
         assert stand_still(3) == 0
         with pytest.raises(LeaseLost):
@@ -199,13 +199,13 @@ def test_block_is_never_entered_without_the_hold(singles: dict[str, Cluster], ki
     """Peers' 1, 16: not while another one holds, not when the store is silent; and `as` gives the hold."""
     cluster, inside = singles[kind], list[int]()
 
-    def enter(client: holdfast.Client) -> None:
+    def enter(client: tenure.Client) -> None:
         with client.lock("a") as hold:
             inside.append(hold.token)
             hold.check()
 
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
-        with holdfast.connect(proxied(cluster, proxy, timeout=0.5), ttl=20) as client:
+        with tenure.connect(proxied(cluster, proxy, timeout=0.5), ttl=20) as client:
             hold = client.lock("a").acquire()
             entering = threading.Thread(target=enter, args=(client,))
             entering.start()
@@ -230,7 +230,7 @@ def test_try_whose_withdrawal_is_lost_blocks_nobody(singles: dict[str, Cluster],
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
-        with holdfast.connect(direct, ttl=60) as other, holdfast.connect(behind, ttl=60) as client:
+        with tenure.connect(direct, ttl=60) as other, tenure.connect(behind, ttl=60) as client:
             client.lock("warm").acquire().release()
             hold = other.lock("a").acquire()
             lost = proxy.lose_request(_leaves_zookeeper if kind == "zookeeper" else leaves, times=3)
@@ -249,7 +249,7 @@ def test_every_call_into_a_black_hole_ends_in_time(singles: dict[str, Cluster], 
     """Peers' 14: nothing answers, and nobody has said that the connection is gone: each call ends by its own bound."""
     cluster = singles[kind]
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
-        client = holdfast.connect(proxied(cluster, proxy, timeout=0.5), ttl=30)
+        client = tenure.connect(proxied(cluster, proxy, timeout=0.5), ttl=30)
         hold = client.lock("a").acquire()
         proxy.blackhole()
         silent: list[Callable[[], Any]] = [
@@ -257,7 +257,7 @@ def test_every_call_into_a_black_hole_ends_in_time(singles: dict[str, Cluster], 
             client.lock("b").try_acquire,
             lambda: client.lock("b").acquire(timeout=0.3),
             hold.renew,
-            lambda: hold.store.get(f"/{cluster.kind}-of-nobody"),
+            lambda: hold.store.get(f"{cluster.kind}-of-nobody"),
             hold.release,
         ]
         for call in silent:

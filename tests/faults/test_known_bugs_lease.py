@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import holdfast
-from holdfast import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable
-from holdfast.backends.etcd.wire import Wire
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import AcquireTimeout, HoldState, LeaseLost, StoreUnavailable
+from tenure._backends.etcd.wire import Wire
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import leases, proxied, sessions, url
-from tests.faults.ways import ALL, BOTH, ETCD, KEEP_ALIVE, EtcdKind, wait_until_renewed
+from tests.faults.transports import ALL, BOTH, ETCD, KEEP_ALIVE, EtcdKind, wait_until_renewed
 from tests.servers import Cluster, FaultProxy, etcdctl
 
 
@@ -35,7 +36,7 @@ def test_candidate_whose_renewals_are_lost_is_told_at_once_and_is_never_elected(
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
-        with holdfast.connect(direct, ttl=20) as first, holdfast.connect(behind, ttl=2) as second:
+        with tenure.connect(direct, ttl=20) as first, tenure.connect(behind, ttl=2) as second:
             leading = first.election("e", value="one").campaign().acquire()
             with ThreadPoolExecutor() as pool:
                 waiting = pool.submit(second.election("e", value="two").campaign().acquire)
@@ -55,7 +56,7 @@ def test_candidate_whose_renewals_are_lost_is_told_at_once_and_is_never_elected(
 def test_zookeeper_belief_is_of_the_granted_ttl_where_less_was_granted(singles: dict[str, Cluster]) -> None:
     """Bug 7: a client that asks for more than the server's longest session believes no longer than that."""
     cluster = singles["zookeeper"]
-    with holdfast.connect(url(cluster), ttl=100) as client, client.lock("a").acquire() as hold:
+    with tenure.connect(url(cluster), ttl=100) as client, client.lock("a").acquire() as hold:
         assert hold.ttl == pytest.approx(60.0)
         assert hold.remaining() < 60.0
         assert hold.renew() < 60.0
@@ -69,11 +70,11 @@ def test_zookeeper_belief_is_cut_short_where_a_reconnect_is_granted_less(singles
     cluster = singles["zookeeper"]
     with (
         FaultProxy(cluster.endpoints[0], "zookeeper") as proxy,
-        holdfast.connect(proxied(cluster, proxy), ttl=50) as client,
+        tenure.connect(proxied(cluster, proxy), ttl=50) as client,
     ):
         hold = client.lock("a").acquire()
         assert hold.remaining() > 40.0
-        lease: Any = next(iter(client._house._leases.values()))
+        lease: Any = next(iter(runtime_of(client)._leases.values()))
         lease._connection._client._session_timeout = 3000
         proxy.reset()
         assert eventually(lambda: hold.ttl == 3.0)
@@ -91,7 +92,7 @@ def test_etcd_keep_alive_that_is_answered_for_a_revoked_lease_does_not_keep_the_
     """Bug 10 (etcd #20590): renewals are answered with a TTL though the lease is gone: the hold's own ticket tells."""
     cluster = singles[kind]
     monkeypatch.setattr(Wire, "keep_alive", lambda self, number, until: 30.0)
-    with holdfast.connect(url(cluster), ttl=30) as client:
+    with tenure.connect(url(cluster), ttl=30) as client:
         hold = client.lock("a").acquire()
         started = time.monotonic()
         assert etcdctl(cluster, "lease", "revoke", hold.lease_id).returncode == 0
@@ -111,7 +112,7 @@ def test_etcd_leader_changes_delay_a_take_over_by_no_more_than_the_last_of_them(
     with FaultProxy(cluster.endpoints[0], kind) as proxy:
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, ",".join(cluster.endpoints))
-        with holdfast.connect(direct, ttl=20) as other, holdfast.connect(behind, ttl=ttl) as client:
+        with tenure.connect(direct, ttl=20) as other, tenure.connect(behind, ttl=ttl) as client:
             hold = client.lock("a").acquire()
             with ThreadPoolExecutor() as pool:
                 waiting = pool.submit(other.lock("a").acquire, 60.0)
@@ -144,7 +145,7 @@ def _move_leader(cluster: Cluster) -> None:
 def test_timeout_of_a_call_is_not_the_ttl_of_the_lease(singles: dict[str, Cluster], kind: str) -> None:
     """Peers' 4: `acquire(timeout=)` is how long to wait, whatever became of the wait."""
     cluster = singles[kind]
-    with holdfast.connect(url(cluster), ttl=20) as client:
+    with tenure.connect(url(cluster), ttl=20) as client:
         with client.lock("a"), pytest.raises(AcquireTimeout):
             client.lock("a").acquire(timeout=2.0)
         with client.lock("a").acquire(timeout=4.0) as hold:
@@ -165,8 +166,8 @@ def test_ticket_of_an_acquire_that_heard_nothing_goes_though_its_lease_lives(
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
         with (
             ThreadPoolExecutor() as pool,
-            holdfast.connect(direct, ttl=60) as other,
-            holdfast.connect(behind, ttl=60) as client,
+            tenure.connect(direct, ttl=60) as other,
+            tenure.connect(behind, ttl=60) as client,
         ):
             kept = client.lock("kept").acquire()
             client.lock("a").acquire().release()  # the line is there
@@ -186,7 +187,7 @@ def test_ticket_of_an_acquire_that_heard_nothing_goes_though_its_lease_lives(
 def test_tries_that_time_out_again_and_again_make_no_leases(singles: dict[str, Cluster], kind: str) -> None:
     """Peers' 2: a bounded wait on a held lock ends in AcquireTimeout, with one lease however often it is tried."""
     cluster, alive = singles[kind], leases if kind == "etcd" else sessions
-    with holdfast.connect(url(cluster), ttl=20) as client, client.lock("a"):
+    with tenure.connect(url(cluster), ttl=20) as client, client.lock("a"):
         before = alive(cluster)
 
         def time_out() -> None:
@@ -205,7 +206,7 @@ def test_tries_that_time_out_again_and_again_make_no_leases(singles: dict[str, C
 def test_new_lease_of_the_client_does_not_bring_an_old_hold_back(singles: dict[str, Cluster], kind: str) -> None:
     """Peers' 3, 5: the lease is ended at the store, another hold is had: heartbeats of the old one fail for good."""
     cluster = singles[kind]
-    with holdfast.connect(url(cluster), ttl=3) as client:
+    with tenure.connect(url(cluster), ttl=3) as client:
         hold = client.lock("a").acquire()
         _end_lease(cluster, client, hold)
         assert hold.lost.wait(10.0)
@@ -220,12 +221,12 @@ def test_new_lease_of_the_client_does_not_bring_an_old_hold_back(singles: dict[s
         again.check()
 
 
-def _end_lease(cluster: Cluster, client: holdfast.Client, hold: holdfast.Hold) -> None:
+def _end_lease(cluster: Cluster, client: tenure.Client, hold: tenure.Hold) -> None:
     """As an administrator would; on ZooKeeper by a second connection that claims the session and closes it."""
     if cluster.kind == "etcd":
         assert etcdctl(cluster, "lease", "revoke", hold.lease_id).returncode == 0
         return
-    lease: Any = next(iter(client._house._leases.values()))
+    lease: Any = next(iter(runtime_of(client)._leases.values()))
     thief = KazooClient(cluster.endpoints[0], client_id=lease._connection._client.client_id, timeout=4.0)
     thief.start()
     thief.stop()
@@ -239,7 +240,7 @@ def test_zookeeper_server_that_takes_a_connection_and_never_answers_does_not_cos
     cluster = singles["zookeeper"]
     with (
         FaultProxy(cluster.endpoints[0], "zookeeper") as proxy,
-        holdfast.connect(proxied(cluster, proxy), ttl=12) as client,
+        tenure.connect(proxied(cluster, proxy), ttl=12) as client,
     ):
         hold = client.lock("a").acquire()
         swallowed = proxy.swallow_request(lambda opcode, frame: opcode == 0)

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import LeaseLost, StaleToken, StoreUnavailable
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import LeaseLost, StaleToken, StoreUnavailable
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import url
 from tests.faults.test_known_bugs_holder import entered
-from tests.faults.ways import ALL, ETCD, EtcdKind, over
+from tests.faults.transports import ALL, ETCD, EtcdKind, over
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Member, Provider, etcd_counters
 
 
@@ -62,7 +62,7 @@ def test_etcd_lease_ended_early_by_a_leader_that_stood_still_writes_nothing_more
     cluster = provider.etcd(EtcdSpec(size=3))
     try:
         address = elsewhere(cluster, url(cluster), *cluster.followers())
-        with holdfast.connect(address, ttl=5) as client, holdfast.connect(address, ttl=30) as other:
+        with tenure.connect(address, ttl=5) as client, tenure.connect(address, ttl=30) as other:
             hold = client.lock("a").acquire()
             hold.store.put("ledger", b"first")
             with ThreadPoolExecutor() as pool:
@@ -95,7 +95,7 @@ def test_etcd_lease_ended_early_by_a_leader_that_stood_still_writes_nothing_more
         cluster.close()
 
 
-def _renew_until_somebody_else_holds(hold: holdfast.Hold, waiting: Future[holdfast.Hold], seconds: float) -> None:
+def _renew_until_somebody_else_holds(hold: tenure.Hold, waiting: Future[tenure.Hold], seconds: float) -> None:
     ends = time.monotonic() + seconds
     while not waiting.done() and time.monotonic() < ends:
         with contextlib.suppress(LeaseLost, StoreUnavailable):
@@ -113,8 +113,8 @@ def test_etcd_member_cut_off_from_its_peers_keeps_no_waiter_asleep(provider: Pro
         others = [member for member in cluster.members if member is not mine]
         address = url(cluster)
         with (
-            holdfast.connect(elsewhere(cluster, address, *others), ttl=60) as other,
-            holdfast.connect(elsewhere(cluster, address, mine, *others), ttl=60) as client,  # renews every 20 s
+            tenure.connect(elsewhere(cluster, address, *others), ttl=60) as other,
+            tenure.connect(elsewhere(cluster, address, mine, *others), ttl=60) as client,  # renews every 20 s
         ):
             hold = other.lock("a").acquire()
             with ThreadPoolExecutor() as pool:
@@ -170,8 +170,8 @@ def test_member_without_a_quorum_is_not_believed(triples: dict[str, Cluster], ki
     others = [member for member in cluster.members if member is not mine]
     address = url(cluster, timeout=1.0)
     with (
-        holdfast.connect(elsewhere(cluster, address, *others), ttl=30) as other,
-        holdfast.connect(elsewhere(cluster, address, mine), ttl=30) as client,
+        tenure.connect(elsewhere(cluster, address, *others), ttl=30) as other,
+        tenure.connect(elsewhere(cluster, address, mine), ttl=30) as client,
     ):
         client.lock("warm").acquire().release()
         leading = other.election("e", value="them").campaign().acquire()
@@ -191,7 +191,7 @@ def test_member_without_a_quorum_is_not_believed(triples: dict[str, Cluster], ki
         assert leading.release() is True
 
 
-def _leader_of(client: holdfast.Client) -> int | None:
+def _leader_of(client: tenure.Client) -> int | None:
     try:
         leader = client.election("e").leader()
     except StoreUnavailable:
@@ -203,7 +203,7 @@ def _leader_of(client: holdfast.Client) -> int | None:
 def test_tokens_grow_over_a_change_of_leader(triples: dict[str, Cluster], kind: str) -> None:
     """Bug 30: another leader counts on: on ZooKeeper in the next epoch, whose counter begins at zero again."""
     cluster = triples[kind]
-    with holdfast.connect(url(cluster), ttl=20) as client:
+    with tenure.connect(url(cluster), ttl=20) as client:
         with client.lock("a") as before:
             pass
         leader = cluster.leader()

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import StoreWentBack
-from holdfast.links.session import Session
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import StoreWentBack
+from tenure._core.runtime import runtime_of
+from tenure._transport.session import ConnectionPool
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import proxied, url
-from tests.faults.ways import ETCD, EtcdKind, enters, over
+from tests.faults.transports import ETCD, EtcdKind, enters, over
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, etcdctl
 
 
@@ -28,8 +29,8 @@ def test_etcd_token_is_the_create_revision_however_it_was_come_by(singles: dict[
     """Bug 31: after a wait, after a lost answer, after an amendment, while others write: of no later revision."""
     cluster, stop = singles[kind], threading.Event()
     with FaultProxy(cluster.endpoints[0], kind) as proxy, ThreadPoolExecutor() as pool:
-        with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
-            space = client._house.options.namespace
+        with tenure.connect(proxied(cluster, proxy), ttl=20) as client:
+            space = runtime_of(client).options.namespace
             others = pool.submit(_write_on, cluster, stop)
             try:
                 first = client.lock("a").acquire()
@@ -55,7 +56,7 @@ def test_etcd_token_is_the_create_revision_however_it_was_come_by(singles: dict[
 def _write_on(cluster: Cluster, stop: threading.Event) -> int:
     """Other locks are taken and released; how often."""
     times = 0
-    with holdfast.connect(url(cluster), ttl=20) as client:
+    with tenure.connect(url(cluster), ttl=20) as client:
         while not stop.is_set():
             client.lock("noise").acquire().release()
             times += 1
@@ -78,7 +79,7 @@ def test_etcd_revision_that_went_back_stops_the_client(provider: Provider, tmp_p
     member = cluster.members[0]
     data: Path = member._machine.directory / "data"  # type: ignore[attr-defined]  # a process, here
     try:
-        with holdfast.connect(cluster.url("back"), ttl=30) as client:
+        with tenure.connect(cluster.url("back"), ttl=30) as client:
             client.lock("a").acquire().release()
             member.kill()
             shutil.copytree(data, tmp_path / "past")
@@ -102,17 +103,17 @@ def test_etcd_answer_from_the_past_is_not_believed(
     singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, kind: EtcdKind
 ) -> None:
     """Bug 46 (etcd #20418): a member that stood still answers with what it knew before: it is asked again."""
-    right, answers, replayed = Session.ask, list[Any](), list[Any]()
+    right, answers, replayed = ConnectionPool.ask, list[Any](), list[Any]()
 
-    def ask(self: Session[Any], path: str, body: bytes, until: float) -> Any:  # Any: of either transport
+    def ask(self: ConnectionPool[Any], path: str, body: bytes, until: float) -> Any:  # Any: of either transport
         if replayed:
             return replayed.pop()
         answers.append(right(self, path, body, until))
         return answers[-1]
 
-    with holdfast.connect(url(singles[kind]), ttl=20) as client:
+    with tenure.connect(url(singles[kind]), ttl=20) as client:
         with client.election("e", value="old").campaign():
-            monkeypatch.setattr(Session, "ask", ask)
+            monkeypatch.setattr(ConnectionPool, "ask", ask)
             leader = client.election("e").leader()
             assert leader is not None
             assert leader.value == "old"

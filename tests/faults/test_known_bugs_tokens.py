@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import holdfast
-from holdfast import Fence, StoreRefused
-from holdfast.backends import memory
-from holdfast.clock import SYSTEM_CLOCK
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import Fence, StoreRefused
+from tenure._backends import memory
+from tenure._core.base.clock import SYSTEM_CLOCK
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import url
 from tests.servers import Cluster, Member, Provider, ZooKeeperSpec
 
@@ -31,8 +32,8 @@ from tests.servers import Cluster, Member, Provider, ZooKeeperSpec
 def test_zookeeper_token_grows_though_the_parents_sequence_starts_again(singles: dict[str, Cluster]) -> None:
     """Bug 29: the parent goes and comes, the sequence in the node's name is 0 twice: the token is higher."""
     cluster = singles["zookeeper"]
-    with _admin(cluster.members[0]) as admin, holdfast.connect(url(cluster), ttl=20) as client:
-        path = f"/{client._house.options.namespace}/a"
+    with _admin(cluster.members[0]) as admin, tenure.connect(url(cluster), ttl=20) as client:
+        path = f"/{runtime_of(client).options.namespace}/a"
         seen: list[tuple[str, int]] = []
         for _ in range(2):
             with client.lock("a") as hold:
@@ -97,7 +98,7 @@ def test_zookeeper_sequence_at_its_end_admits_nobody_out_of_order(
     try:
         _make_nodes(member, "/wraps/a")
         _edit_at_rest(member, set_sequence)
-        with holdfast.connect(cluster.url("wraps", tick=0.2), ttl=20) as client:
+        with tenure.connect(cluster.url("wraps", tick=0.2), ttl=20) as client:
             admitted, refused = _take_turns(client, 24)
             assert admitted == sorted(admitted)
             assert (len(admitted), refused) == (admissions, 24 - admissions)
@@ -109,7 +110,7 @@ def test_zookeeper_sequence_at_its_end_admits_nobody_out_of_order(
         cluster.close()
 
 
-def _take_turns(client: holdfast.Client, tries: int) -> tuple[list[int], int]:
+def _take_turns(client: tenure.Client, tries: int) -> tuple[list[int], int]:
     """One holds while the next one tries, again and again: the tokens admitted, and how often a try was refused."""
     admitted: list[int] = []
     refused = 0
@@ -151,7 +152,7 @@ def test_zookeeper_tokens_grow_over_the_roll_over_of_the_counter(provider: Provi
     cluster = provider.zookeeper(ZooKeeperSpec())
     try:
         _edit_at_rest(cluster.members[0], lambda snapshot: snapshot.rename(snapshot.with_suffix(f".{2**54 - 12:x}")))
-        with holdfast.connect(cluster.url("rolls", tick=0.2), ttl=20) as client:
+        with tenure.connect(cluster.url("rolls", tick=0.2), ttl=20) as client:
             fences: list[Fence] = []
             for _ in range(12):
                 with client.lock("a") as hold:
@@ -167,13 +168,13 @@ def test_zookeeper_tokens_grow_over_the_roll_over_of_the_counter(provider: Provi
 def test_token_survives_whoever_reads_numbers_as_doubles() -> None:
     """Bug 32: beyond 2^53 a JSON number is another one at the other end: what we write down are texts."""
     name = f"doubles-{time.monotonic_ns():x}"
-    with holdfast.connect(f"memory://{name}", ttl=20) as client:
+    with tenure.connect(f"memory://{name}", ttl=20) as client:
         memory.store(name, SYSTEM_CLOCK)._revision = 2**53
         with client.lock("a") as hold:
             _read_as_doubles(hold)
 
 
-def _read_as_doubles(hold: holdfast.Hold) -> None:
+def _read_as_doubles(hold: tenure.Hold) -> None:
     assert hold.token == 2**53 + 1
     told = json.loads(json.dumps(hold.statistics()), parse_int=float)  # as JavaScript does
     assert int(told["token"]) == hold.token

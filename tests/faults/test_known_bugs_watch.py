@@ -10,10 +10,11 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import holdfast
-from tests.conformance.worlds import eventually
+import tenure
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import proxied
-from tests.faults.ways import ALL, ETCD, RANGE, EtcdKind, count, enters
+from tests.faults.transports import ALL, ETCD, RANGE, EtcdKind, count, enters
 from tests.servers import Cluster, FaultProxy, etcdctl
 
 _CREATE, _SYNC, _LISTS = 15, 9, (8, 12)
@@ -27,7 +28,7 @@ def test_etcd_watch_from_a_compacted_revision_is_a_reason_to_look(singles: dict[
     with FaultProxy(cluster.endpoints[0], kind) as proxy:
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
-        with holdfast.connect(direct, ttl=20) as holder, holdfast.connect(behind, ttl=20) as waiter:
+        with tenure.connect(direct, ttl=20) as holder, tenure.connect(behind, ttl=20) as waiter:
             waiter.lock("warm").acquire().release()
             hold = holder.lock("a").acquire()
             with ThreadPoolExecutor() as pool:
@@ -42,7 +43,7 @@ def test_etcd_watch_from_a_compacted_revision_is_a_reason_to_look(singles: dict[
                 assert not waiting.done()
                 hold.release()
                 assert waiting.result(10.0).release() is True
-            namespace = waiter._house.options.namespace
+            namespace = runtime_of(waiter).options.namespace
             assert etcdctl(cluster, "get", "--prefix", "--keys-only", f"{namespace}/a/").stdout.strip() == ""
 
 
@@ -66,7 +67,7 @@ def test_zookeeper_retry_of_a_create_syncs_before_it_looks_for_its_node(singles:
         return False
 
     with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy:
-        with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
+        with tenure.connect(proxied(cluster, proxy), ttl=20) as client:
             client.lock("warm").acquire().release()
             client.lock("one-node").acquire().release()  # its parent is there, so that one create is one try
             proxy.lose_request(listen)
@@ -91,12 +92,12 @@ def test_hand_overs_under_reconnects_lose_no_wake_up(singles: dict[str, Cluster]
     with FaultProxy(cluster.endpoints[0], kind) as proxy:  # type: ignore[arg-type]  # one of the two kinds
         behind = proxied(cluster, proxy)
         direct = behind.replace(proxy.endpoint, cluster.endpoints[0])
-        with holdfast.connect(direct, ttl=20) as steady, holdfast.connect(behind, ttl=20) as shaken:
+        with tenure.connect(direct, ttl=20) as steady, tenure.connect(behind, ttl=20) as shaken:
             tokens: list[int] = []
             through: list[int] = []
             shaken_times: list[int] = []
 
-            def work(client: holdfast.Client) -> None:
+            def work(client: tenure.Client) -> None:
                 done = 0
                 while done < turns or len(shaken_times) < 5:  # fewer would not set the scene
                     with client.lock("a").acquire(timeout=10.0) as hold:

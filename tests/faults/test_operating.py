@@ -17,40 +17,41 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import holdfast
-from holdfast import NoSuchTicket, StoreRefused
-from holdfast.clock import SYSTEM_CLOCK
-from holdfast.operating import Note, Shelf, note_name
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import NoSuchTicket, StoreRefused
+from tenure._admin.protocol import RecordKind, StoredRecord, record_name
+from tenure._core.base.clock import SYSTEM_CLOCK
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import proxied, url
-from tests.faults.ways import ALL, ETCD, EtcdKind, all_ways, over
+from tests.faults.transports import ALL, ETCD, EtcdKind, all_transports, over
 from tests.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, etcdctl, etcdctl_popen
 
 TRIES = 100
 _ADD_WATCH = 106
 MODULES = {
-    "etcd": "holdfast.backends.etcd.operating",
-    "etcd+grpc": "holdfast.backends.etcd.operating",
-    "zookeeper": "holdfast.backends.zookeeper.operating",
+    "etcd": "tenure._backends.etcd.admin",
+    "etcd+grpc": "tenure._backends.etcd.admin",
+    "zookeeper": "tenure._backends.zookeeper.admin",
 }
 
 
 @pytest.fixture
 def ways(singles: dict[str, Cluster]) -> dict[str, Cluster]:
-    return all_ways(singles)
+    return all_transports(singles)
 
 
 # It forks for each order, so that a try costs no start of an interpreter; itself it has no threads and no client. A
 # child waits to be killed.
 NURSERY = """
-import os, signal, sys, holdfast
+import os, signal, sys, tenure
 address = sys.argv[1]
-holdfast.connect(address).close()  # all is imported
+tenure.connect(address).close()  # all is imported
 for order in sys.stdin:
     name, token = order.split()
     child = os.fork()
     if child == 0:
-        operator = holdfast.connect(address, ttl=5, owner="victim").operator()
+        operator = tenure.connect(address, ttl=5, owner="victim").operator()
         operator.line(name)
         print("ready", os.getpid(), flush=True)
         operator.force_release(name, token=int(token), reason="to be killed", actor="victim")
@@ -98,7 +99,7 @@ def test_operator_killed_at_any_moment_leaves_record_and_removal_or_neither(
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice, seen = random.Random(seed), Counter[bool]()
-    with nursery(address) as process, holdfast.connect(address, ttl=30) as client:
+    with nursery(address) as process, tenure.connect(address, ttl=30) as client:
         operator = client.operator()
         for number in range(4 * TRIES):
             if number % TRIES == 0:
@@ -124,7 +125,7 @@ def test_operator_killed_at_any_moment_leaves_record_and_removal_or_neither(
     assert min(seen[True], seen[False]) >= 3, f"{seen} of seed {seed}: the moments did not hit"
 
 
-def undisturbed(process: Any, client: holdfast.Client, name: str) -> float:
+def undisturbed(process: Any, client: tenure.Client, name: str) -> float:
     """How long a force release takes that nobody kills."""
     hold = client.lock(name).acquire()
     pid = tell(process, f"{name} {hold.token}")
@@ -144,24 +145,24 @@ def test_pages_that_cut_lines_anywhere_show_each_line_whole_and_once(
     """Small pages over long lines, nested namespaces, notes and strangers' keys: nothing twice, nothing missing."""
     address = url(ways[kind])
     names = ["a", "a-1", "a!", "a.b", "b", "ü", "z", "%a", "a/b", "aa"]
-    with holdfast.connect(address, ttl=30) as client, holdfast.connect(nested(address), ttl=30) as below:
+    with tenure.connect(address, ttl=30) as client, tenure.connect(nested(address), ttl=30) as below:
         holds = [client.semaphore(name, limit=50).acquire() for name in names for _ in range(1 + 12 * (name == "a-1"))]
         holds += [below.lock(f"nested-{number}").acquire() for number in range(9)]
-        verbs = client._house.operating()
-        notes = [Note(Shelf.JOURNAL, f"n{n}", note_name(n, "x"), "text") for n in range(1, 10)]
+        verbs = runtime_of(client).admin()
+        notes = [StoredRecord(RecordKind.JOURNAL, f"n{n}", record_name(n, "x"), "text") for n in range(1, 10)]
         verbs.write(notes, SYSTEM_CLOCK.now() + 5.0)
         if kind != "zookeeper":
             for key in ("a", "a-1", "a-2", "zz"):  # no tickets: they stand in no line
-                etcdctl(ways[kind], "put", f"{client._house.namespace}/{key}", "stray")
+                etcdctl(ways[kind], "put", f"{runtime_of(client).namespace}/{key}", "stray")
         for size in (1, 2, 3, 5, 7, 500):
             monkeypatch.setattr(f"{MODULES[kind]}.PAGE_KEYS", size)
             found = [(line.name, len(line.holders)) for line in client.operator().lines()]
             lines = Counter(hold.resource for hold in holds[:-9])
             assert sorted(found) == sorted(lines.items()), f"pages of {size}"
             assert sorted(line.name for line in client.operator().lines("a")) == sorted(n for n in names if n[0] == "a")
-            assert len(verbs.browse(Shelf.JOURNAL, "", SYSTEM_CLOCK.now() + 5.0)) == 9
+            assert len(verbs.browse(RecordKind.JOURNAL, "", SYSTEM_CLOCK.now() + 5.0)) == 9
         if kind != "zookeeper":
-            etcdctl(ways[kind], "del", "--prefix", f"{client._house.namespace}/")
+            etcdctl(ways[kind], "del", "--prefix", f"{runtime_of(client).namespace}/")
 
 
 def nested(address: str) -> str:
@@ -176,8 +177,8 @@ def test_etcdctls_tickets_and_orphans_are_seen_and_can_be_forced_out(
 ) -> None:
     """Strangers' tickets are exclusive ones of an unknown owner; one that hangs on no lease says that it will stay."""
     cluster = singles["etcd"]
-    with holdfast.connect(url(over(cluster, kind)), ttl=10) as client:
-        namespace, operator = client._house.namespace, client.operator()
+    with tenure.connect(url(over(cluster, kind)), ttl=10) as client:
+        namespace, operator = runtime_of(client).namespace, client.operator()
         with etcdctl_popen(cluster, "lock", f"{namespace}/theirs") as program:
             try:
                 assert eventually(lambda: operator.line("theirs").tickets != ())
@@ -203,8 +204,8 @@ def test_kazoos_tickets_and_orphans_are_seen_and_can_be_forced_out(singles: dict
     kazoo = KazooClient(cluster.endpoints[0], timeout=10.0)
     kazoo.start()
     try:
-        with holdfast.connect(url(cluster), ttl=10) as client:
-            namespace, operator = client._house.namespace, client.operator()
+        with tenure.connect(url(cluster), ttl=10) as client:
+            namespace, operator = runtime_of(client).namespace, client.operator()
             assert kazoo.Lock(f"/{namespace}/theirs", "them", extra_lock_patterns=["-lock-"]).acquire(timeout=10)
             (ticket,) = operator.line("theirs").tickets
             assert (ticket.owner, ticket.value, ticket.holds, ticket.orphaned) == (None, "them", True, False)
@@ -225,14 +226,16 @@ def test_store_without_space_refuses_a_force_release_and_nothing_is_removed(prov
     """No removal without a record, also where there is no room for one."""
     cluster = over(provider.etcd(EtcdSpec(quota_bytes=16 * 1024 * 1024)), kind)
     try:
-        with holdfast.connect(url(cluster), ttl=60) as client:
+        with tenure.connect(url(cluster), ttl=60) as client:
             operator, hold = client.operator(), client.lock("a").acquire()
             for number in range(400):
                 if etcdctl(cluster, "put", f"filler/{number}", "x" * 120_000).returncode != 0:
                     break
             with pytest.raises(StoreRefused, match="space"):
                 operator.force_release("a", token=hold.token, reason="stuck", actor="alice")
-            stands = etcdctl(cluster, "get", "--prefix", "--print-value-only", f"{client._house.namespace}/").stdout
+            stands = etcdctl(
+                cluster, "get", "--prefix", "--print-value-only", f"{runtime_of(client).namespace}/"
+            ).stdout
             assert len(stands.splitlines()) == 1
             assert hold.id in stands
             hold.renew()
@@ -247,7 +250,7 @@ def test_operator_of_a_store_with_users_looks_watches_and_forces(provider: Provi
     """All verbs with a token: there every new watch takes a new stream over the gateway."""
     cluster = over(provider.etcd(EtcdSpec(auth=("root", "word"))), kind)
     try:
-        with holdfast.connect(cluster.url("users"), ttl=20, timeout=10) as client:
+        with tenure.connect(cluster.url("users"), ttl=20, timeout=10) as client:
             operator = client.operator()
             snapshots = iter(operator.watch())
             assert next(snapshots) == ()
@@ -268,7 +271,7 @@ def test_watch_survives_that_its_store_is_away_for_a_while(kind: str, provider: 
     cluster = provider.zookeeper(ZooKeeperSpec()) if kind == "zookeeper" else over(provider.etcd(EtcdSpec()), kind)
     try:
         address = url(cluster)
-        with holdfast.connect(address, ttl=30) as watcher, holdfast.connect(address, ttl=30) as client:
+        with tenure.connect(address, ttl=30) as watcher, tenure.connect(address, ttl=30) as client:
             kept = client.lock("kept").acquire()
             snapshots = iter(watcher.operator().watch())
             assert [line.name for line in next(snapshots)] == ["kept"]
@@ -287,7 +290,7 @@ def test_zookeeper_recursive_watch_is_set_once_however_many_wait(singles: dict[s
     """Law 10: watchers of one client share one watch, over all of its changes; and holds have none of it."""
     cluster = singles["zookeeper"]
     with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy:
-        with holdfast.connect(proxied(cluster, proxy), ttl=20) as client:
+        with tenure.connect(proxied(cluster, proxy), ttl=20) as client:
             operator = client.operator()
             views = [iter(operator.watch(prefix)) for prefix in ("a", "b", "")]
             assert [next(view) for view in views] == [(), (), ()]
@@ -302,9 +305,9 @@ def test_zookeeper_recursive_watch_is_set_once_however_many_wait(singles: dict[s
 def test_zookeeper_ticket_that_was_forced_out_is_forgotten_with_its_hold(singles: dict[str, Cluster]) -> None:
     """Law 12: else its line counts as used, and is left to stand, for as long as its session does."""
     address = singles["zookeeper"].url(f"forced-{time.monotonic_ns():x}", tick=0.2)
-    with holdfast.connect(address, ttl=20) as client, holdfast.connect(address, ttl=20) as other:
+    with tenure.connect(address, ttl=20) as client, tenure.connect(address, ttl=20) as other:
         hold = client.lock("a").acquire()
-        lease: Any = next(iter(client._house._leases.values()))
+        lease: Any = next(iter(runtime_of(client)._leases.values()))
         assert len(lease._sweeper._nodes) == 1
         other.operator().force_release("a", token=hold.token, reason="a test", actor="a test")
         assert hold.lost.wait(20.0)

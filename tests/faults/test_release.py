@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from kazoo.protocol.serialization import Delete
 
-import holdfast
-from holdfast.backends.zookeeper.connection import Connection
-from holdfast.clock import SYSTEM_CLOCK
-from holdfast.entrusting import Entrusted, Entrusting
-from holdfast.lease import Entry, LeaseState, Reach
-from holdfast.testing.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, start
-from tests.conformance.worlds import eventually
+import tenure
+from tenure._backends.zookeeper.connection import ZooKeeperSession
+from tenure._core.base.clock import SYSTEM_CLOCK
+from tenure._core.delegation import Delegated, Delegation
+from tenure._core.lease import Entry, LeaseState, Reach
+from tenure._core.runtime import runtime_of
+from tenure.testing.servers import Cluster, EtcdSpec, FaultProxy, Provider, ZooKeeperSpec, start
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import leases, proxied
-from tests.faults.ways import ALL, ETCD, EtcdKind, leaves, over
+from tests.faults.transports import ALL, ETCD, EtcdKind, leaves, over
 from tests.servers import etcdctl
 
 
@@ -28,11 +29,11 @@ def test_release_at_a_silent_store_does_not_say_that_the_ticket_was_gone(provide
     cluster = over(start(provider, ZooKeeperSpec() if kind == "zookeeper" else EtcdSpec()), kind)
     options: dict[str, Any] = {"tick": 0.2} if kind == "zookeeper" else {}
     try:
-        with holdfast.connect(cluster.url(), ttl=2.0, timeout=5.0, **options) as client:
+        with tenure.connect(cluster.url(), ttl=2.0, timeout=5.0, **options) as client:
             hold = client.lock("a").acquire(timeout=5)
             cluster.members[0].pause()
             try:
-                with pytest.raises(holdfast.StoreUnavailable):
+                with pytest.raises(tenure.StoreUnavailable):
                     hold.release()
             finally:
                 cluster.members[0].resume()
@@ -45,9 +46,9 @@ def test_release_while_kazoo_itself_comes_to_an_end_does_not_say_that_the_ticket
     singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread can fail (answers out of order, seen under torture): our belief ends, the store knows nothing."""
-    with holdfast.connect(singles["zookeeper"].url("failed"), ttl=2.0, timeout=5.0, tick=0.2) as client:
+    with tenure.connect(singles["zookeeper"].url("failed"), ttl=2.0, timeout=5.0, tick=0.2) as client:
         hold = client.lock("a").acquire(timeout=5)
-        lease: Any = next(iter(client._house._leases.values()))
+        lease: Any = next(iter(runtime_of(client)._leases.values()))
         kazoo = lease._connection._client
         read = kazoo._connection._read_socket
 
@@ -57,7 +58,7 @@ def test_release_while_kazoo_itself_comes_to_an_end_does_not_say_that_the_ticket
             return read(seconds)
 
         monkeypatch.setattr(kazoo._connection, "_read_socket", failing)
-        with pytest.raises(holdfast.StoreUnavailable):
+        with pytest.raises(tenure.StoreUnavailable):
             hold.release()
         assert "the store says" not in lease._belief.reason
 
@@ -69,7 +70,7 @@ def test_zookeeper_close_sends_removals_before_it_asks(
     sent: list[str] = []
 
     def noted(name: str) -> Callable[..., Any]:
-        plain = getattr(Connection, name)
+        plain = getattr(ZooKeeperSession, name)
 
         def note(*given: Any, **named: Any) -> Any:
             if threading.current_thread() is threading.main_thread():  # heartbeats are the clock's thread's
@@ -79,8 +80,8 @@ def test_zookeeper_close_sends_removals_before_it_asks(
         return note
 
     for name in ("delete", "sync", "children"):
-        monkeypatch.setattr(Connection, name, noted(name))
-    with holdfast.connect(singles["zookeeper"].url("close-order"), ttl=10) as client:
+        monkeypatch.setattr(ZooKeeperSession, name, noted(name))
+    with tenure.connect(singles["zookeeper"].url("close-order"), ttl=10) as client:
         client.lock("a").acquire()
         del sent[:]
     assert sent[:2] == ["delete", "sync"]
@@ -94,7 +95,7 @@ def test_release_that_is_answered_only_after_its_lease_has_ended_does_not_claim_
     cluster = singles[kind]
     with (
         FaultProxy(cluster.endpoints[0], kind) as proxy,
-        holdfast.connect(proxied(cluster, proxy), ttl=2, timeout=30) as client,
+        tenure.connect(proxied(cluster, proxy), ttl=2, timeout=30) as client,
         ThreadPoolExecutor() as pool,
     ):
         hold = client.lock("a").acquire()
@@ -115,16 +116,16 @@ def test_release_of_a_hold_in_others_hands_that_is_answered_late_does_not_claim_
     cluster = singles[kind]
     with (
         FaultProxy(cluster.endpoints[0], kind) as proxy,
-        holdfast.connect(proxied(cluster, proxy)) as client,
+        tenure.connect(proxied(cluster, proxy)) as client,
         ThreadPoolExecutor() as pool,
     ):
-        entrusting = client._house.entrusting()
-        assert entrusting is not None
-        hold = _entrusted(entrusting, Entry("a", "me", reach=Reach.AHEAD))
-        proven = entrusting.renew(hold, SYSTEM_CLOCK.now() + 10.0)
+        delegation = runtime_of(client).delegation()
+        assert delegation is not None
+        hold = _entrusted(delegation, Entry("a", "me", reach=Reach.AHEAD))
+        proven = delegation.renew(hold, SYSTEM_CLOCK.now() + 10.0)
         assert proven is not None
         lost = _lose_removals(proxy)
-        released = pool.submit(entrusting.release, hold, SYSTEM_CLOCK.now() + 60.0)
+        released = pool.submit(delegation.release, hold, SYSTEM_CLOCK.now() + 60.0)
         assert lost.wait(10.0)
         assert eventually(lambda: f"{int(hold.lease_id, 16):016x}" not in leases(cluster), 30.0)
         proxy.forget()
@@ -140,12 +141,12 @@ def test_ticket_on_a_lease_of_its_own_that_ends_while_it_leaves_is_not_said_to_h
     cluster = singles[kind]
     with (
         FaultProxy(cluster.endpoints[0], kind) as proxy,
-        holdfast.connect(proxied(cluster, proxy)) as client,
+        tenure.connect(proxied(cluster, proxy)) as client,
         ThreadPoolExecutor() as pool,
     ):
-        entrusting, entry = client._house.entrusting(), Entry("a", "me", reach=Reach.AHEAD)
-        assert entrusting is not None
-        lease = entrusting.open(2.0, None)
+        delegation, entry = runtime_of(client).delegation(), Entry("a", "me", reach=Reach.AHEAD)
+        assert delegation is not None
+        lease = delegation.open(2.0, None)
         ticket = lease.enter(entry, SYSTEM_CLOCK.now() + 10.0).find(entry.id)
         assert ticket is not None
         lost = _lose_removals(proxy)
@@ -164,8 +165,8 @@ def _lose_removals(proxy: FaultProxy) -> threading.Event:
     return first
 
 
-def _entrusted(entrusting: Entrusting, entry: Entry) -> Entrusted:
-    lease = entrusting.open(2.0, None)
+def _entrusted(delegation: Delegation, entry: Entry) -> Delegated:
+    lease = delegation.open(2.0, None)
     ticket = lease.enter(entry, SYSTEM_CLOCK.now() + 10.0).find(entry.id)
     assert ticket is not None
-    return lease.entrust(ticket)
+    return lease.delegate(ticket)

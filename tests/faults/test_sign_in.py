@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import holdfast
-from holdfast.testing.servers import EtcdSpec, FaultProxy, Provider, etcdctl_popen, start
-from tests.faults.ways import ETCD, SIGN_IN, EtcdKind, count, over
+import tenure
+from tenure.testing.servers import EtcdSpec, FaultProxy, Provider, etcdctl_popen, start
+from tests.faults.transports import ETCD, SIGN_IN, EtcdKind, count, over
 
 THREADS = 12
 
@@ -18,7 +18,7 @@ def test_threads_whose_token_is_refused_sign_in_once(provider: Provider, kind: E
     try:
         with FaultProxy(cluster.endpoints[0], kind) as proxy:
             address = cluster.url("users").replace(cluster.endpoints[0], proxy.endpoint)
-            with holdfast.connect(address, ttl=20, timeout=10) as client:
+            with tenure.connect(address, ttl=20, timeout=10) as client:
                 client.lock("warm").acquire(timeout=10).release()
                 with etcdctl_popen(cluster, "user", "passwd", "root", "--interactive=false") as told:
                     told.communicate("word\n")  # the password stays, and every token is void
@@ -31,7 +31,7 @@ def test_threads_whose_token_is_refused_sign_in_once(provider: Provider, kind: E
         cluster.close()
 
 
-def _at_once(client: holdfast.Client) -> list[BaseException]:
+def _at_once(client: tenure.Client) -> list[BaseException]:
     failed: list[BaseException] = []
     together = threading.Barrier(THREADS)
 

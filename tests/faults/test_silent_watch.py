@@ -9,15 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import holdfast
-from holdfast import StoreRefused
-from holdfast.backends.etcd.watch import Watcher
-from holdfast.backends.etcd.words import Told, Watching
-from holdfast.signals import Signal
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import StoreRefused
+from tenure._backends.etcd.requests import WatchMessage, WatchRequest
+from tenure._backends.etcd.watch import Watcher
+from tenure._core.base.signals import Signal
+from tenure._core.runtime import runtime_of
+from tests.conformance.store_worlds import eventually
 from tests.faults.test_faults import url
 from tests.faults.test_known_bugs_holder import entered
-from tests.faults.ways import ETCD, EtcdKind, over
+from tests.faults.transports import ETCD, EtcdKind, over
 from tests.servers import Cluster
 
 WATCHES = (b"/v3/watch", b"/etcdserverpb.Watch/Watch")
@@ -86,7 +87,7 @@ def test_etcd_watch_that_died_silently_is_noticed_by_a_client_that_goes_on_addin
     address = url(cluster)
     with Forgetful(cluster.endpoints[0]) as relay, ThreadPoolExecutor() as pool:
         behind = address.replace(cluster.endpoints[0], relay.endpoint)
-        with holdfast.connect(address, ttl=60) as other, holdfast.connect(behind, ttl=60) as client:
+        with tenure.connect(address, ttl=60) as other, tenure.connect(behind, ttl=60) as client:
             held, kept = other.lock("a").acquire(), other.lock("b").acquire()
             waiting = pool.submit(client.lock("a").acquire, 40.0)
             assert entered(client, 1)
@@ -95,7 +96,7 @@ def test_etcd_watch_that_died_silently_is_noticed_by_a_client_that_goes_on_addin
 
             def wait_for_others() -> None:
                 while not over.is_set():
-                    with contextlib.suppress(holdfast.AcquireTimeout, holdfast.StoreUnavailable):
+                    with contextlib.suppress(tenure.AcquireTimeout, tenure.StoreUnavailable):
                         client.lock("b").acquire(timeout=0.5)
 
             asking = pool.submit(wait_for_others)
@@ -116,11 +117,11 @@ def test_etcd_watch_that_the_server_does_not_answer_costs_nobody_a_wake_up(
 ) -> None:
     """The gateway goes deaf at a request that it can't read: what was watched before is told of, and nothing since."""
     cluster, over_now = over(singles[kind], kind), threading.Event()
-    with holdfast.connect(url(cluster), ttl=60) as client, ThreadPoolExecutor() as pool:
+    with tenure.connect(url(cluster), ttl=60) as client, ThreadPoolExecutor() as pool:
         hold = client.lock("a").acquire()
-        namespace = client._house.namespace.encode()
-        wire = client._house._backend._wire  # type: ignore[attr-defined]
-        stops = [wire.watch(Watching(namespace + b"/", namespace + b"0", 1, False, Signal()))]
+        namespace = runtime_of(client).namespace.encode()
+        wire = runtime_of(client)._backend._wire  # type: ignore[attr-defined]
+        stops = [wire.watch(WatchRequest(namespace + b"/", namespace + b"0", 1, False, Signal()))]
         assert eventually(lambda: client.statistics()["backend"]["watch_connections"] == 1)  # type: ignore[index]
 
         def go_on() -> None:
@@ -129,7 +130,7 @@ def test_etcd_watch_that_the_server_does_not_answer_costs_nobody_a_wake_up(
                     pass
 
         talking = pool.submit(go_on)
-        stops.append(wire.watch(Watching(b"x", None, 2**63, True, Signal())))
+        stops.append(wire.watch(WatchRequest(b"x", None, 2**63, True, Signal())))
         waiting = pool.submit(client.lock("a").acquire, 40.0)
         try:
             assert eventually(lambda: len(client.operator().line("a").tickets) == 2)
@@ -148,16 +149,16 @@ def test_etcd_thread_that_hears_of_watches_lives_on_whatever_is_raised(
     singles: dict[str, Cluster], kind: EtcdKind, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that nobody thought of, or a bug of ours: it is told, and the watches begin anew."""
-    cluster, take, raised = over(singles[kind], kind), Watcher._take, list[Told]()
+    cluster, take, raised = over(singles[kind], kind), Watcher._take, list[WatchMessage]()
 
-    def fails_once(watcher: Watcher, told: Told, *, from_now: bool) -> None:
+    def fails_once(watcher: Watcher, told: WatchMessage, *, from_now: bool) -> None:
         if not raised:
             raised.append(told)
             raise error("what nobody thought of")
         take(watcher, told, from_now=from_now)
 
     monkeypatch.setattr(Watcher, "_take", fails_once)
-    with holdfast.connect(url(cluster), ttl=60) as client, ThreadPoolExecutor() as pool:
+    with tenure.connect(url(cluster), ttl=60) as client, ThreadPoolExecutor() as pool:
         hold = client.lock("a").acquire()
         waiting = pool.submit(client.lock("a").acquire, 40.0)
         assert entered(client, 2)

@@ -6,21 +6,22 @@ from typing import Any
 
 from kazoo.security import make_digest_acl
 
-import holdfast
-from holdfast.lease import Entry
-from holdfast.testing.servers import Cluster
-from tests.conformance.worlds import eventually
+import tenure
+from tenure._core.lease import Entry
+from tenure._core.runtime import runtime_of
+from tenure.testing.servers import Cluster
+from tests.conformance.store_worlds import eventually
 
 WAIT = 20.0
 
 
-def lease_of(client: holdfast.Client) -> Any:
+def lease_of(client: tenure.Client) -> Any:
     client.lock("warm").acquire(WAIT).release()
-    return next(iter(client._house._leases.values()))
+    return next(iter(runtime_of(client)._leases.values()))
 
 
-def until(client: holdfast.Client) -> float:
-    return client._house.clock.now() + WAIT
+def until(client: tenure.Client) -> float:
+    return runtime_of(client).clock.now() + WAIT
 
 
 def watched(lease: Any) -> int:
@@ -30,7 +31,7 @@ def watched(lease: Any) -> int:
 
 def test_watch_of_a_ticket_that_was_gone_by_then_is_not_kept(singles: dict[str, Cluster]) -> None:
     """It left between the look and the watch. Found by half an hour of mixed work: memory grew with every such wait."""
-    with holdfast.connect(singles["zookeeper"].url("late"), ttl=20) as client:
+    with tenure.connect(singles["zookeeper"].url("late"), ttl=20) as client:
         lease = lease_of(client)
         first, second = Entry("a", "x"), Entry("a", "x")
         ahead = lease.enter(first, until(client)).find(first.id)
@@ -45,7 +46,7 @@ def test_watch_of_a_ticket_that_was_gone_by_then_is_not_kept(singles: dict[str, 
 
 def test_watch_that_told_of_its_event_is_not_kept(singles: dict[str, Cluster]) -> None:
     """The usual way: the ticket leaves while it is watched."""
-    with holdfast.connect(singles["zookeeper"].url("told"), ttl=20) as client:
+    with tenure.connect(singles["zookeeper"].url("told"), ttl=20) as client:
         lease = lease_of(client)
         first, second = Entry("a", "x"), Entry("a", "x")
         ahead = lease.enter(first, until(client)).find(first.id)
@@ -62,7 +63,7 @@ def test_watch_that_told_of_its_event_is_not_kept(singles: dict[str, Cluster]) -
 def test_ticket_that_only_its_owner_may_read_is_watched_all_the_same(singles: dict[str, Cluster]) -> None:
     """Another library's, with an ACL of its own in our line. Newer servers tell others nothing of such a node."""
     cluster = singles["zookeeper"]
-    with holdfast.connect(cluster.url("guarded"), ttl=20) as client:
+    with tenure.connect(cluster.url("guarded"), ttl=20) as client:
         lease = lease_of(client)
         first, second = Entry("a", "x"), Entry("a", "x")
         ahead = lease.enter(first, until(client)).find(first.id)

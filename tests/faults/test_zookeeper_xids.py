@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-import holdfast
+import tenure
 from tests.servers import Cluster, FaultProxy
 
 from .test_faults import proxied
@@ -30,7 +30,7 @@ def test_zookeeper_requests_of_a_session_are_numbered_through_all_its_connection
             seen.append(xid)
         return False
 
-    with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy, holdfast.connect(proxied(cluster, proxy)) as client:
+    with FaultProxy(cluster.endpoints[0], "zookeeper") as proxy, tenure.connect(proxied(cluster, proxy)) as client:
         proxy.lose_request(note)
         hold = client.lock("kept", ttl=30).acquire()
         for _ in range(3):
@@ -52,7 +52,7 @@ def test_zookeeper_request_that_is_never_answered_costs_a_connection_and_not_the
     cluster = singles["zookeeper"]
     with (
         FaultProxy(cluster.endpoints[0], "zookeeper") as proxy,
-        holdfast.connect(proxied(cluster, proxy), ttl=20) as client,
+        tenure.connect(proxied(cluster, proxy), ttl=20) as client,
     ):
         hold = client.lock("kept").acquire()
         swallowed = proxy.swallow_request(lambda opcode, frame: opcode == _CREATE)
@@ -62,5 +62,5 @@ def test_zookeeper_request_that_is_never_answered_costs_a_connection_and_not_the
         hold.renew()
         assert other.release() is True
         assert hold.release() is True
-    assert [record.name for record in caplog.records] == ["holdfast"], "more than the connection was lost"
+    assert [record.name for record in caplog.records] == ["tenure"], "more than the connection was lost"
     assert "the connection to ZooKeeper was lost" in caplog.text

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-import holdfast
-from tests.conformance.faces import Face
-from tests.conformance.worlds import KINDS, EtcdWorld, MemoryWorld, ZooKeeperWorld, eventually
+import tenure
+from tenure.testing.conformance.faces import Face
+from tests.conformance.store_worlds import KINDS, EtcdWorld, MemoryWorld, ZooKeeperWorld, eventually
 
 Recipe: TypeAlias = Callable[[Any], Any]
 
@@ -21,13 +21,13 @@ class Rivals:
         self._world = world
         self._first, self._second = world.client(owner="first", ttl=60), world.client(owner="second", ttl=60)
         self._recipe = recipe
-        self.first: holdfast.Hold = recipe(self._first).acquire(timeout=10)
+        self.first: tenure.Hold = recipe(self._first).acquire(timeout=10)
 
-    def depose(self) -> holdfast.Hold:
+    def depose(self) -> tenure.Hold:
         """The store ends the first one's lease while it hears nothing; the second acquires."""
         self._world.cut(self._first)
         self._world.expire(self.first)
-        second: holdfast.Hold = self._recipe(self._second).acquire(timeout=20)
+        second: tenure.Hold = self._recipe(self._second).acquire(timeout=20)
         return second
 
     def resume(self) -> None:

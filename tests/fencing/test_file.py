@@ -26,9 +26,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import FenceMismatch, GuardBusy, InvalidFence, InvalidOption, StaleToken, StoreRefused
-from holdfast.fence import Fence, admit
-from holdfast.fencing.file import FileGuard
+from tenure.errors import FenceMismatch, GuardBusy, InvalidFence, InvalidOption, StaleToken, StoreRefused
+from tenure.fencing._fence import Fence, admit
+from tenure.fencing.file import FileGuard
 
 from .conftest import Rivals
 
@@ -78,7 +78,10 @@ class Child:
         return self.outcome()
 
     def outcome(self) -> int:
-        """How it ended: DONE, REFUSED, BUSY, BROKEN, FAILED; minus the signal's number where one ended it."""
+        """The way in which it ended:
+
+        DONE, REFUSED, BUSY, BROKEN, FAILED; minus the signal's number where one ended it.
+        """
         if self._status is None:
             _, self._status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(self._status)
@@ -160,7 +163,7 @@ def children(number: signal.Signals, work: Callable[[int], object]) -> Iterator[
 
 
 def lose_lock(path: Path) -> None:
-    """As when an NFS server gives a silent client's lock away: whoever comes next gets one."""
+    """Lose the lock, as when an NFS server gives a silent client's lock away: whoever comes next gets one."""
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
 
 
@@ -446,7 +449,7 @@ def count_up_in_threads(guard: Any, *, workers: int, times: int) -> Accepted:
 
 
 def check_counted(accepted: Accepted, path: Path) -> None:
-    """None lost, none doubled, and each under a higher token than the one before."""
+    """Check that no increment is lost or doubled, and each is under a higher token than the one before."""
     assert [value for value, _ in accepted] == list(range(1, len(accepted) + 1))
     tokens = [token for _, token in accepted]
     assert tokens == sorted(set(tokens))
@@ -624,7 +627,7 @@ def switch_when_locked(monkeypatch: pytest.MonkeyPatch, link: Path, targets: Ite
 
 
 class Interrupted(BaseException):
-    """What a signal handler raises."""
+    """The exception that a signal handler raises."""
 
 
 # Its death closes it, as any file's does, and Python says so.

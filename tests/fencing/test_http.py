@@ -16,18 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import (
+from tenure.errors import (
     FenceMismatch,
     GuardBusy,
-    HoldfastError,
     InvalidFence,
     InvalidOption,
     StaleToken,
     StoreRefused,
     StoreUnavailable,
+    TenureError,
 )
-from holdfast.fence import Fence, admit, line_name
-from holdfast.fencing.http import (
+from tenure.fencing._fence import Fence, admit, line_name
+from tenure.fencing.http import (
     App,
     FencingMiddleware,
     Guard,
@@ -47,10 +47,10 @@ from .conftest import Rivals
 from .test_http_client import LINE, A, B, Bare, run
 
 if TYPE_CHECKING:
-    from holdfast.fencing.redis import AsyncRedisGuard
+    from tenure.fencing.redis import AsyncRedisGuard
 
     def fits(guard: AsyncRedisGuard) -> Guard:
-        """For mypy: the guard that several processes share has the shape the middleware asks for."""
+        """Proof for mypy: the guard that several processes share has the shape the middleware asks for."""
         return guard
 
 
@@ -86,7 +86,7 @@ class Ledger:
         await answer(send, {"saw": saw, "fence": str(fence_of(scope))})
 
     async def _obey(self, path: str) -> None:
-        """What a test in another thread asks for, unfenced."""
+        """Do what a test in another thread asks for, unfenced."""
         if path == "/control/begun":
             await self.begun.wait()
         elif path == "/control/go":
@@ -149,7 +149,7 @@ async def answer(send: Send, content: object) -> None:
 
 @dataclass
 class Answer:
-    """What an ASGI server was told to send."""
+    """The answer that an ASGI server was told to send."""
 
     messages: list[Message] = field(default_factory=list)
 
@@ -185,7 +185,7 @@ def sent(fence: object) -> tuple[bytes, bytes]:
 
 
 async def call(app: App, *headers: tuple[bytes, bytes], body: bytes = b"raw", **scope: Any) -> Answer:
-    """One request as a server would bring it, every byte under the test's thumb."""
+    """Send one request as a server would bring it, every byte under the test's thumb."""
     told = Answer()
 
     async def receive() -> Message:
@@ -334,7 +334,7 @@ def test_write_without_a_fence_is_428_however_its_method_is_written(method: str)
     """What is not known to read may write; and there are frameworks that take "post" for POST."""
     ledger, app = stage()
     told = run(call(app, method=method))
-    assert (told.status, told.type) == (428, "urn:holdfast:fence-required")
+    assert (told.status, told.type) == (428, "urn:tenure:fence-required")
     assert LINE in told.problem["detail"]
     assert told.headers[b"cache-control"] == b"no-store"
     assert ledger.calls == 0
@@ -422,7 +422,7 @@ def test_header_that_is_no_fence_is_400(what: str, method: str) -> None:
     """Never a 500, never the app; a read that brings nonsense is told as well."""
     ledger, app = stage()
     told = run(call(app, *((b"fencing-token", value) for value in HOSTILE[what]), method=method))
-    assert (told.status, told.type) == (400, "urn:holdfast:invalid-fence")
+    assert (told.status, told.type) == (400, "urn:tenure:invalid-fence")
     assert len(told.messages[1]["body"]) < 1000
     assert ledger.calls == 0
 
@@ -450,7 +450,7 @@ def test_fence_of_another_line_is_409_and_names_both() -> None:
     ledger, app = stage()
     other = Fence(line_name("billing", "invoices"), 99)
     told = run(call(app, sent(other)))
-    assert (told.status, told.type) == (409, "urn:holdfast:other-line")
+    assert (told.status, told.type) == (409, "urn:tenure:other-line")
     assert LINE in told.problem["detail"]
     assert other.line in told.problem["detail"]
     assert ledger.calls == 0
@@ -461,7 +461,7 @@ def test_stale_fence_is_409_with_both_fences() -> None:
     ledger, app = stage()
     assert run(call(app, sent(B))).status == 200
     told = run(call(app, sent(A)))
-    assert (told.status, told.type) == (409, "urn:holdfast:stale-token")
+    assert (told.status, told.type) == (409, "urn:tenure:stale-token")
     assert (told.problem["offered"], told.problem["seen"]) == (str(A), str(B))
     assert ledger.calls == 1
 
@@ -524,7 +524,7 @@ def test_drain_that_takes_too_long_is_503_and_the_app_never_saw_it() -> None:
         slow = asyncio.create_task(call(app, sent(A), path="/slow"))
         await ledger.begun.wait()
         told = await call(app, sent(B))
-        assert (told.status, told.type) == (503, "urn:holdfast:guard-busy")
+        assert (told.status, told.type) == (503, "urn:tenure:guard-busy")
         assert int(told.headers[b"retry-after"]) >= 1
         async with visitor(app, B) as b:
             with pytest.raises(GuardBusy):
@@ -583,8 +583,8 @@ def test_co_holders_run_side_by_side_and_a_dead_one_is_waited_for() -> None:
         await ledger.begun.wait()
         assert (await call(app, sent(younger))).status == 200
         assert (await call(app, sent(older))).status == 200
-        assert (await call(app, sent(after_both))).type == "urn:holdfast:guard-busy"
-        assert (await call(app, sent(older))).type == "urn:holdfast:stale-token"
+        assert (await call(app, sent(after_both))).type == "urn:tenure:guard-busy"
+        assert (await call(app, sent(older))).type == "urn:tenure:stale-token"
         ledger.go.set()
         await slow
         assert (await call(app, sent(younger))).status == 200
@@ -745,7 +745,9 @@ def failure(status: int = 500, **more: Any) -> list[Message]:
 
 
 def framework(inner: App, *answer: Message) -> App:
-    """What Starlette's outermost handler does: it answers 500, and raises the error again for the server's log."""
+    """A framework that does as Starlette's outermost handler: it answers 500, and raises the error again for the
+    server's log.
+    """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -759,7 +761,7 @@ def framework(inner: App, *answer: Message) -> App:
 
 
 async def told_and_raised(app: App) -> tuple[list[Message], Exception | None]:
-    """What a server is told to send for a write of A, and what it hears afterwards."""
+    """The answer that a server is told to send for a write of A, and the error that it hears afterwards."""
     told: list[Message] = []
 
     async def receive() -> Message:
@@ -779,7 +781,7 @@ def test_stale_token_from_inside_a_framework_is_409_though_its_500_was_sent_befo
     """Only the error that follows the 500 says what it was about."""
     app = FencingMiddleware(framework(raises_stale(A, answered=False)), line=LINE)
     told = run(call(app, sent(A)))
-    assert (told.status, told.type, len(told.messages)) == (409, "urn:holdfast:stale-token", 2)
+    assert (told.status, told.type, len(told.messages)) == (409, "urn:tenure:stale-token", 2)
     assert (told.problem["offered"], told.problem["seen"]) == (str(A), str(B))
     assert not app._traffic
 
@@ -924,7 +926,7 @@ def test_head_of_a_stale_holder_raises_like_any_other_of_its_requests() -> None:
 
 
 @pytest.mark.parametrize("error", [FenceMismatch("of a guard"), GuardBusy("of a guard")])
-def test_head_that_a_guard_refuses_raises_what_the_guard_did(error: HoldfastError) -> None:
+def test_head_that_a_guard_refuses_raises_what_the_guard_did(error: TenureError) -> None:
     """Each refusal that a client can make an error of."""
     _, app = stage(guard=Broken(error))
 
@@ -955,7 +957,7 @@ def test_header_that_would_be_too_long_says_the_type_only() -> None:
     long = Fence("billing/" + "x" * 4000, 34)
     _, app = stage(guard=Broken(StaleToken("of a guard", offered=str(A), seen=str(long))))
     told = run(call(app, sent(A)))
-    assert json.loads(told.headers[b"fencing-problem"]) == {"type": "urn:holdfast:stale-token"}
+    assert json.loads(told.headers[b"fencing-problem"]) == {"type": "urn:tenure:stale-token"}
     assert told.problem["seen"] == str(long)
 
 
@@ -968,9 +970,9 @@ def test_header_that_would_be_too_long_says_the_type_only() -> None:
 def test_guard_that_fails_is_503_logged_and_nothing_passes(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """Fail closed: no word from the guard, no request to the app; the client is told nothing of its insides."""
     ledger, app = stage(guard=Broken(error))
-    with caplog.at_level(logging.ERROR, "holdfast"):
+    with caplog.at_level(logging.ERROR, "tenure"):
         told = run(call(app, sent(A)))
-    assert (told.status, told.type) == (503, "urn:holdfast:guard-unavailable")
+    assert (told.status, told.type) == (503, "urn:tenure:guard-unavailable")
     assert b"retry-after" in told.headers
     assert b"secret" not in told.messages[1]["body"]
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
@@ -983,7 +985,7 @@ def test_guard_that_fails_is_503_logged_and_nothing_passes(error: Exception, cap
     [(StaleToken("of a guard", offered="a", seen="b"), 409), (FenceMismatch("of a guard"), 409), (GuardBusy("b"), 503)],
 )
 def test_refusal_of_a_guard_is_told_in_its_words(
-    error: HoldfastError, status: int, caplog: pytest.LogCaptureFixture
+    error: TenureError, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has answered: nothing failed, and nothing is logged."""
     _, app = stage(guard=Broken(error))
@@ -1000,7 +1002,7 @@ def test_guard_that_never_answers_is_503(monkeypatch: pytest.MonkeyPatch, caplog
         await asyncio.Event().wait()  # its end is the middleware's time-out
 
     ledger, app = stage(guard=Far(travel))
-    assert run(call(app, sent(A))).type == "urn:holdfast:guard-unavailable"
+    assert run(call(app, sent(A))).type == "urn:tenure:guard-unavailable"
     assert ledger.calls == 0
 
 
@@ -1021,7 +1023,7 @@ def test_process_guard_that_is_full_is_503_at_the_middleware(caplog: pytest.LogC
     ledger, app = stage(guard=ProcessGuard(lines_max=1))
     other = FencingMiddleware(ledger, line="ns/other", guard=app._guard)
     assert run(call(app, sent(A))).status == 200
-    assert run(call(other, sent(Fence("ns/other", 1)))).type == "urn:holdfast:guard-unavailable"
+    assert run(call(other, sent(Fence("ns/other", 1)))).type == "urn:tenure:guard-unavailable"
     assert "lines_max" in caplog.text
 
 
@@ -1162,7 +1164,7 @@ def test_claim_without_the_drain_would_lose_updates(seed: int, monkeypatch: pyte
     async def at_once(self: object, fence: Fence) -> None:
         return None
 
-    monkeypatch.setattr(traffic.Traffic, "drained", at_once)
+    monkeypatch.setattr(traffic.ClaimedRequests, "drained", at_once)
     counter = Counter()
     told = run(storm(FencingMiddleware(counter, line=LINE), random.Random(seed)))
     assert counter.value < told.count(200)
@@ -1204,7 +1206,7 @@ def test_websocket_is_refused_with_403_where_the_server_can_say_so() -> None:
         "websocket.http.response.start",
         "websocket.http.response.body",
     ]
-    assert (told.status, told.type) == (403, "urn:holdfast:websocket-refused")
+    assert (told.status, told.type) == (403, "urn:tenure:websocket-refused")
 
 
 def test_websocket_that_went_away_is_told_nothing() -> None:

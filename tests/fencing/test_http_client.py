@@ -15,17 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast.errors import FenceMismatch, GuardBusy, InvalidOption, LeaseLost, StaleToken, UsageError
-from holdfast.fence import Fence, line_name
-from holdfast.fencing.http import (
-    afence_requests,
-    afenced,
-    araise_for_fencing,
-    fence_requests,
-    fenced,
-    raise_for_fencing,
-)
+import tenure
+from tenure.errors import FenceMismatch, GuardBusy, InvalidOption, LeaseLost, StaleToken, UsageError
+from tenure.fencing._fence import Fence, line_name
+from tenure.fencing.http import afence_requests, afenced, araise_for_fencing, fence_requests, fenced, raise_for_fencing
 
 LINE = line_name("billing", "ledger")
 A, B = Fence(LINE, 33), Fence(LINE, 34)
@@ -143,7 +136,7 @@ def test_asyncio_hold_is_fenced_with_either_of_httpxs_clients() -> None:
 
     async def main() -> None:
         async with (
-            holdfast.aio.connect("memory://fenced/ns") as client,
+            tenure.aio.connect("memory://fenced/ns") as client,
             client.lock("ledger") as hold,
             httpx.AsyncClient(transport=wire.transport, event_hooks={"request": [afence_requests(hold)]}) as there,
         ):
@@ -154,7 +147,7 @@ def test_asyncio_hold_is_fenced_with_either_of_httpxs_clients() -> None:
     run(main())
 
 
-def post_blocking(wire: Wire, hold: holdfast.aio.Hold) -> None:
+def post_blocking(wire: Wire, hold: tenure.aio.Hold) -> None:
     with httpx.Client(transport=wire.transport, event_hooks=fenced(hold)) as client:
         client.post("http://ledger/")
 
@@ -296,11 +289,11 @@ def test_header_of_another_name_is_sent_under_that_name() -> None:
 
 
 def refusals() -> list[Any]:
-    stale = {"type": "urn:holdfast:stale-token", "detail": "d", "offered": str(A), "seen": str(B)}
+    stale = {"type": "urn:tenure:stale-token", "detail": "d", "offered": str(A), "seen": str(B)}
     return [
         pytest.param(409, stale, StaleToken, id="stale"),
-        pytest.param(409, {"type": "urn:holdfast:other-line", "detail": "d"}, FenceMismatch, id="other line"),
-        pytest.param(503, {"type": "urn:holdfast:guard-busy", "detail": "d"}, GuardBusy, id="busy"),
+        pytest.param(409, {"type": "urn:tenure:other-line", "detail": "d"}, FenceMismatch, id="other line"),
+        pytest.param(503, {"type": "urn:tenure:guard-busy", "detail": "d"}, GuardBusy, id="busy"),
     ]
 
 
@@ -347,16 +340,16 @@ class Slowly(httpx.SyncByteStream, httpx.AsyncByteStream):
 @pytest.mark.parametrize(
     ("status", "kind", "body"),
     [
-        (200, "application/problem+json", b'{"type": "urn:holdfast:stale-token"}'),
-        (409, "application/json", b'{"type": "urn:holdfast:stale-token"}'),
+        (200, "application/problem+json", b'{"type": "urn:tenure:stale-token"}'),
+        (409, "application/json", b'{"type": "urn:tenure:stale-token"}'),
         (409, "application/problem+json", b'{"type": "about:blank", "detail": "edit conflict"}'),
-        (409, "application/problem+json", b'["urn:holdfast:stale-token"]'),
+        (409, "application/problem+json", b'["urn:tenure:stale-token"]'),
         (409, "application/problem+json", b"not JSON"),
         (409, "application/problem+json", b"\xff\xfe\xfd"),
         (409, "application/problem+json", b"[" * 100_000),
-        (409, "application/problem+json", b'{"type": ["urn:holdfast:stale-token"]}'),
-        (503, "application/problem+json", b'{"type": "urn:holdfast:guard-unavailable"}'),
-        (428, "application/problem+json", b'{"type": "urn:holdfast:fence-required"}'),
+        (409, "application/problem+json", b'{"type": ["urn:tenure:stale-token"]}'),
+        (503, "application/problem+json", b'{"type": "urn:tenure:guard-unavailable"}'),
+        (428, "application/problem+json", b'{"type": "urn:tenure:fence-required"}'),
         (409, "", b""),
     ],
 )
@@ -369,7 +362,7 @@ def test_response_that_is_no_refusal_of_ours_is_left_alone(status: int, kind: st
 
 def test_problem_without_its_members_is_a_stale_token_all_the_same() -> None:
     """Something in between may have dropped what it did not know."""
-    body = {"type": "urn:holdfast:stale-token"}
+    body = {"type": "urn:tenure:stale-token"}
     response = httpx.Response(409, headers={"content-type": "application/problem+json"}, json=body)
     with pytest.raises(StaleToken) as caught:
         raise_for_fencing(response)
@@ -378,7 +371,7 @@ def test_problem_without_its_members_is_a_stale_token_all_the_same() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [b"", b"urn:holdfast:stale-token", b"{", b"[]", b"[" * 5_000, b'{"type": null}', b'{"type": "other"}', b"\xe9"],
+    [b"", b"urn:tenure:stale-token", b"{", b"[]", b"[" * 5_000, b'{"type": null}', b'{"type": "other"}', b"\xe9"],
 )
 def test_header_that_tells_no_refusal_of_ours_is_left_alone(told: bytes) -> None:
     """A header may say anything."""
@@ -387,7 +380,7 @@ def test_header_that_tells_no_refusal_of_ours_is_left_alone(told: bytes) -> None
 
 def test_refusal_in_the_header_alone_counts_only_where_it_is_one() -> None:
     """An answer that succeeded is no refusal, whatever its headers are called."""
-    headers = {"fencing-problem": json.dumps({"type": "urn:holdfast:stale-token"})}
+    headers = {"fencing-problem": json.dumps({"type": "urn:tenure:stale-token"})}
     raise_for_fencing(httpx.Response(200, headers=headers))
     for body in (b"", b"<h1>Conflict</h1>", b'{"type": "about:blank"}'):  # a gateway may have its own
         with pytest.raises(StaleToken):
@@ -397,7 +390,7 @@ def test_refusal_in_the_header_alone_counts_only_where_it_is_one() -> None:
 def test_importing_the_module_imports_neither_httpx_nor_a_framework() -> None:
     """The server's side needs no client, and the other way round."""
     program = (
-        "import holdfast.fencing.http, sys; print([m for m in ('httpx', 'starlette', 'uvicorn') if m in sys.modules])"
+        "import tenure.fencing.http, sys; print([m for m in ('httpx', 'starlette', 'uvicorn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

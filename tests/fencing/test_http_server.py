@@ -13,8 +13,8 @@ import httpx
 import pytest
 import uvicorn
 
-from holdfast.errors import StaleToken
-from holdfast.fencing.http import App, FencingMiddleware, afenced, fenced
+from tenure.errors import StaleToken
+from tenure.fencing.http import App, FencingMiddleware, afenced, fenced
 
 from .conftest import Rivals
 from .test_http import framework, raises_stale, stage
@@ -151,4 +151,4 @@ def test_real_server_websocket_is_denied_with_the_problem() -> None:
             b"Fencing-Token: " + str(A).encode() + b"\r\n\r\n",
         )
     assert answered.startswith(b"HTTP/1.1 403 ")
-    assert b"urn:holdfast:websocket-refused" in answered
+    assert b"urn:tenure:websocket-refused" in answered

@@ -21,19 +21,19 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.errors import FenceMismatch, InvalidFence, InvalidOption, StaleToken, StoreRefused
-from holdfast.fence import Fence, admit
-from holdfast.fencing.redis import AsyncRedisGuard, RedisGuard
-from holdfast.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
-from holdfast.testing.servers.processes import free_port, give_back
-from tests.conformance.worlds import eventually
+from tenure._core.base.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
+from tenure.errors import FenceMismatch, InvalidFence, InvalidOption, StaleToken, StoreRefused
+from tenure.fencing._fence import Fence, admit
+from tenure.fencing.redis import AsyncRedisGuard, RedisGuard
+from tenure.testing.servers.processes import free_port, give_back
+from tests.conformance.store_worlds import eventually
 from tests.servers import Redis, start_database
 
 from .conftest import Rivals
 
 SECONDS = 10.0
 LINE = "billing/ledger"
-RECORD = f"holdfast:fence:{LINE}"
+RECORD = f"tenure:fence:{LINE}"
 INCREMENT = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 FACES = ("threads", "asyncio")
 
@@ -91,7 +91,7 @@ def guard(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
 
 
 def everything(client: redis.Redis) -> dict[bytes, Any]:
-    """All that the server holds, and until when."""
+    """The keys that the server holds, and until when."""
     return {key: (client.dump(key), client.ttl(key)) for key in client.scan_iter()}
 
 
@@ -403,7 +403,7 @@ def test_wrapped_script_runs_with_its_own_keys_and_arguments_and_returns_what_it
 def test_error_of_the_wrapped_script_passes_through_as_rediss_own_and_the_claim_stands(
     guard: Any, client: redis.Redis, script: str, error: type[Exception], words: str
 ) -> None:
-    """Whose error it is can be told: none of holdfast's is raised for it."""
+    """Whose error it is can be told: none of tenure's is raised for it."""
     client.set("key", "a string")
     with pytest.raises(error, match=words):
         guard.wrap(script)(token(7), keys=["key"])
@@ -703,7 +703,7 @@ def count_up_in_threads(guard: Any, *, workers: int, times: int) -> list[tuple[i
 
 
 def check_counted(accepted: list[tuple[int, int]], client: redis.Redis) -> None:
-    """None lost, none doubled, and each under a higher token than the one before."""
+    """Check that no increment is lost or doubled, and each is under a higher token than the one before."""
     assert [value for value, _ in accepted] == list(range(1, len(accepted) + 1))
     tokens = [token for _, token in accepted]
     assert tokens == sorted(set(tokens))
@@ -777,8 +777,11 @@ def test_record_that_is_nearly_a_fence_is_neither_compared_nor_overwritten(clien
 def test_record_at_the_bounds_of_a_fence_is_read(client: redis.Redis) -> None:
     """And no less."""
     guard = RedisGuard(client)
-    most: dict[str, Any] = {"incarnation": INCARNATION_MAX, "ids": tuple(f"{n:020x}" for n in range(FENCE_HOLDERS_MAX))}
-    for fence in (token(TOKEN_MAX, **most), token(1), token(TOKEN_MAX, incarnation=INCARNATION_MAX)):
+    maximum: dict[str, Any] = {
+        "incarnation": INCARNATION_MAX,
+        "ids": tuple(f"{n:020x}" for n in range(FENCE_HOLDERS_MAX)),
+    }
+    for fence in (token(TOKEN_MAX, **maximum), token(1), token(TOKEN_MAX, incarnation=INCARNATION_MAX)):
         client.set(RECORD, str(fence))
         guard.claim(fence)
         assert guard.seen(LINE) == fence
@@ -807,7 +810,7 @@ def test_wrong_input_is_refused_before_anything_is_sent(client: redis.Redis) -> 
         lambda: guard.wrap(INCREMENT)(token(1), keys=["count"], args="5"),
         lambda: guard.set(token(1), RECORD, "0.9@billing/ledger"),
         lambda: guard.get(token(1), RECORD.encode()),
-        lambda: guard.set(token(1), "holdfast:fence:grüße".encode(), "x", resource="grüße"),
+        lambda: guard.set(token(1), "tenure:fence:grüße".encode(), "x", resource="grüße"),
         lambda: guard.wrap(INCREMENT)(token(1), keys=["a", RECORD]),
         lambda: RedisGuard(client, prefix=""),
         lambda: RedisGuard(client, prefix=b"x"),  # type: ignore[arg-type]  # what a user may pass by mistake
@@ -835,9 +838,9 @@ def test_missing_package_is_named_with_its_extra() -> None:
     """Whoever imports the guard without redis-py is told what to install."""
     program = (
         "import sys; sys.modules['redis'] = None\n"
-        "import holdfast\n"
-        "try:\n    import holdfast.fencing.redis\n"
-        "except holdfast.ServerMissing as error:\n    print(error)"
+        "import tenure\n"
+        "try:\n    import tenure.fencing.redis\n"
+        "except tenure.ServerMissing as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert "pip install holdfast[redis]" in done.stdout
+    assert "pip install 'tenure[redis]'" in done.stdout

@@ -15,11 +15,11 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from holdfast.errors import GuardBusy, StaleToken
-from holdfast.fence import Fence
-from holdfast.fencing.sql import AsyncSQLGuard
+from tenure.errors import GuardBusy, StaleToken
+from tenure.fencing._fence import Fence
+from tenure.fencing.sql import AsyncSQLGuard
 
-from .test_sql_ground import KINDS, WAIT, Ground, aside, is_conflict, opened
+from .test_sql_bank import KINDS, WAIT, Bank, aside, is_conflict, opened
 
 THREADS: Final = 6
 INCREMENTS: Final = 15
@@ -42,30 +42,30 @@ SNAPSHOT_LEVELS: Final = (
 PATIENT_LEVELS: Final = (("postgresql", "READ COMMITTED"), *(level for level in LEVELS if level[0] == "mariadb"))
 """Where claims of one resource only wait for each other."""
 
-Level: TypeAlias = tuple[Ground, Engine, str]
+Level: TypeAlias = tuple[Bank, Engine, str]
 
 
 @pytest.fixture(params=LEVELS, ids=lambda level: "-".join(level).replace(" ", "_"))
 def level(request: pytest.FixtureRequest) -> Iterator[Level]:
     """A database, and an engine whose transactions have one of its levels."""
     kind, name = request.param
-    with opened(request, kind) as ground:
-        yield ground, at_level(ground, name), name
+    with opened(request, kind) as bank:
+        yield bank, at_level(bank, name), name
 
 
-def at_level(ground: Ground, name: str, make: Callable[..., Engine] | None = None) -> Engine:
-    """An engine at one of LEVELS. `make` is the ground's `new_engine`, unless told."""
-    make = make or ground.new_engine
+def at_level(bank: Bank, name: str, make: Callable[..., Engine] | None = None) -> Engine:
+    """An engine at one of LEVELS. `make` is the bank's `new_engine`, unless told."""
+    make = make or bank.new_engine
     if name == ISOLATING:
         return make(connect_args={"init_command": "SET SESSION innodb_snapshot_isolation = ON"})
-    if ground.kind != "sqlite":
+    if bank.kind != "sqlite":
         return make(isolation_level=name)
     patient: dict[str, Any] = {"connect_args": {"timeout": WAIT}}
     engine = make(**patient | ({"isolation_level": name} if name == "READ UNCOMMITTED" else {}))
     if name.startswith("BEGIN"):
         begin_with(engine, name)
     if name == "WAL":  # it stays with the file
-        with ground.engine.connect() as connection:
+        with bank.engine.connect() as connection:
             connection.execute(text("PRAGMA journal_mode=WAL"))
     return engine
 
@@ -87,12 +87,12 @@ def fence(token: int) -> Fence:
 class Crowd:
     """Threads that increment one balance under rising tokens. They write down what was accepted, as they commit."""
 
-    def __init__(self, ground: Ground, engine: Engine) -> None:
-        self.ground = ground
+    def __init__(self, bank: Bank, engine: Engine) -> None:
+        self.bank = bank
         self.engine = engine
         self.conflicts = 0
         self._tokens = itertools.count(1)
-        self._random = random.Random(ground.number)
+        self._random = random.Random(bank.number)
         self._lock = threading.Lock()  # guards _tokens, _random and conflicts
 
     def increments(self) -> None:
@@ -108,7 +108,7 @@ class Crowd:
             return tokens[self._random.randrange(2)]
 
     def once(self, token: int) -> bool:
-        """One increment, tried again and again on a conflict; False for a stale token."""
+        """Do one increment, tried again and again on a conflict; False for a stale token."""
         for _ in range(TRIES_MAX):
             try:
                 self._transaction(token)
@@ -124,14 +124,14 @@ class Crowd:
         raise AssertionError(f"{TRIES_MAX} conflicts in a row")
 
     def _transaction(self, token: int) -> None:
-        with self.ground.guard.transaction(self.engine, fence(token), resource=self.ground.resource) as connection:
-            balance = self.ground.read(connection)
-            self.ground.write(connection, balance + 1)
-            self.ground.journal(connection, token)
+        with self.bank.guard.transaction(self.engine, fence(token), resource=self.bank.resource) as connection:
+            balance = self.bank.read(connection)
+            self.bank.write(connection, balance + 1)
+            self.bank.journal(connection, token)
 
 
 def together(*works: Callable[[], object]) -> None:
-    """All at once, in threads that have ended afterwards. The first error is raised."""
+    """Run all at once, in threads that have ended afterwards. The first error is raised."""
     start = threading.Barrier(len(works))
 
     def run(work: Callable[[], object]) -> None:
@@ -145,23 +145,23 @@ def together(*works: Callable[[], object]) -> None:
 
 def test_increments_of_many_threads_lose_none_and_accept_no_stale_token(level: Level) -> None:
     """Every committed increment counts, and the tokens of the commits never fall."""
-    ground, engine, name = level
-    crowd = Crowd(ground, engine)
+    bank, engine, name = level
+    crowd = Crowd(bank, engine)
     together(*[crowd.increments] * THREADS)
-    tokens = ground.journalled()
-    assert ground.balance() == len(tokens) == THREADS * INCREMENTS
+    tokens = bank.journalled()
+    assert bank.balance() == len(tokens) == THREADS * INCREMENTS
     assert tokens == sorted(tokens)
-    assert ground.seen() == fence(tokens[-1])
+    assert bank.seen() == fence(tokens[-1])
     assert crowd.once(1) is False
-    if (ground.kind, name) in PATIENT_LEVELS:
+    if (bank.kind, name) in PATIENT_LEVELS:
         assert crowd.conflicts == 0
 
 
 def test_first_claims_that_race_leave_the_youngest(level: Level) -> None:
     """No row yet, all at once: in the order of commits the tokens rise, up to the youngest."""
-    ground, engine, _ = level
+    bank, engine, _ = level
     for race in range(RACES):
-        of_this_race = ground.same_database()
+        of_this_race = bank.same_database()
         crowd = Crowd(of_this_race, engine)
         together(*[lambda token=token, crowd=crowd: crowd.once(token) for token in range(1, THREADS + 1)])
         tokens = of_this_race.journalled()
@@ -173,12 +173,12 @@ def test_first_claims_that_race_leave_the_youngest(level: Level) -> None:
 
 def test_first_claims_of_different_resources_do_not_meet(request: pytest.FixtureRequest) -> None:
     """On MariaDB a search that locks would lock the gaps between rows, and they would end in deadlocks."""
-    with opened(request, "mariadb") as ground:
-        engine = at_level(ground, "REPEATABLE READ")
+    with opened(request, "mariadb") as bank:
+        engine = at_level(bank, "REPEATABLE READ")
 
         def claims(mine: int) -> None:
             for number in range(10):
-                with ground.guard.transaction(engine, fence(1), resource=f"{ground.number} {number} of {mine}"):
+                with bank.guard.transaction(engine, fence(1), resource=f"{bank.number} {number} of {mine}"):
                     pass
 
         together(*[lambda mine=mine: claims(mine) for mine in range(THREADS)])
@@ -191,10 +191,10 @@ def test_increments_of_many_tasks_lose_none(request: pytest.FixtureRequest, kind
     async def increment(engine: AsyncEngine, token: int) -> bool:
         for _ in range(TRIES_MAX):
             try:
-                async with guard.transaction(engine, fence(token), resource=ground.resource) as connection:
-                    balance = await connection.run_sync(ground.read)
-                    await connection.run_sync(ground.write, balance + 1)
-                    await connection.run_sync(ground.journal, token)
+                async with guard.transaction(engine, fence(token), resource=bank.resource) as connection:
+                    balance = await connection.run_sync(bank.read)
+                    await connection.run_sync(bank.write, balance + 1)
+                    await connection.run_sync(bank.journal, token)
             except StaleToken:
                 return False
             except DBAPIError as error:
@@ -205,28 +205,28 @@ def test_increments_of_many_tasks_lose_none(request: pytest.FixtureRequest, kind
         raise AssertionError(f"{TRIES_MAX} conflicts in a row")
 
     async def all_atonce() -> int:
-        engine = create_async_engine(ground.url())
+        engine = create_async_engine(bank.url())
         try:
             return sum(await asyncio.gather(*[increment(engine, token) for token in range(20, 0, -1)]))
         finally:
             await engine.dispose()
 
     guard = AsyncSQLGuard()
-    with opened(request, kind, "asyncio") as ground:
+    with opened(request, kind, "asyncio") as bank:
         accepted = asyncio.run(all_atonce())
-        tokens = ground.journalled()
-        assert ground.balance() == len(tokens) == accepted
+        tokens = bank.journalled()
+        assert bank.balance() == len(tokens) == accepted
         assert tokens == sorted(tokens)
         assert tokens[-1] == 20
 
 
-def read_then_claim(ground: Ground, engine: Engine, between: Callable[[], None]) -> int:
-    """What a transaction read that claims too late."""
+def read_then_claim(bank: Bank, engine: Engine, between: Callable[[], None]) -> int:
+    """The value read by a transaction that claims too late."""
     with engine.begin() as connection:
-        balance = ground.read(connection)
+        balance = bank.read(connection)
         between()
-        ground.guard.claim(connection, fence(2), resource=ground.resource)
-        assert ground.read(connection) == balance
+        bank.guard.claim(connection, fence(2), resource=bank.resource)
+        assert bank.read(connection) == balance
     return balance
 
 
@@ -239,20 +239,20 @@ def test_snapshot_older_than_the_last_claim_is_refused(
 
     Also where nothing had been claimed before, or under this very fence.
     """
-    with opened(request, kind) as ground:
-        engine = at_level(ground, name)
+    with opened(request, kind) as bank:
+        engine = at_level(bank, name)
 
         def other(balance: int) -> None:
-            with ground.guard.transaction(engine, fence(2), resource=ground.resource) as connection:
-                ground.write(connection, balance)
+            with bank.guard.transaction(engine, fence(2), resource=bank.resource) as connection:
+                bank.write(connection, balance)
 
         for balance in range(earlier):
             other(balance)
         with pytest.raises((GuardBusy, DBAPIError)) as refused:
-            read_then_claim(ground, engine, lambda: other(7))
+            read_then_claim(bank, engine, lambda: other(7))
         told_by_guard = (kind, name) == ("mariadb", "REPEATABLE READ")
         assert isinstance(refused.value, GuardBusy) if told_by_guard else is_conflict(refused.value)
-        assert read_then_claim(ground, engine, lambda: None) == 7
+        assert read_then_claim(bank, engine, lambda: None) == 7
 
 
 @pytest.mark.parametrize(("kind", "name"), SNAPSHOT_LEVELS)
@@ -260,36 +260,36 @@ def test_snapshot_is_not_refused_for_claims_of_others_or_its_own(
     request: pytest.FixtureRequest, kind: str, name: str
 ) -> None:
     """Other resources' claims, its own earlier one, and one that was rolled back: the snapshot is as good as new."""
-    with opened(request, kind) as ground:
-        engine = at_level(ground, name)
+    with opened(request, kind) as bank:
+        engine = at_level(bank, name)
 
         def others() -> None:
-            with ground.guard.transaction(engine, fence(9), resource=f"{ground.resource} other"):
+            with bank.guard.transaction(engine, fence(9), resource=f"{bank.resource} other"):
                 pass
             with engine.connect() as connection:
-                ground.guard.claim(connection, fence(9), resource=ground.resource)
+                bank.guard.claim(connection, fence(9), resource=bank.resource)
 
         with engine.begin() as connection:
-            ground.guard.claim(connection, fence(1), resource=ground.resource)
-            assert ground.read(connection) == 0
+            bank.guard.claim(connection, fence(1), resource=bank.resource)
+            assert bank.read(connection) == 0
             for token in (1, 2, 2):
-                ground.guard.claim(connection, fence(token), resource=ground.resource)
-        assert read_then_claim(ground, engine, others) == 0
+                bank.guard.claim(connection, fence(token), resource=bank.resource)
+        assert read_then_claim(bank, engine, others) == 0
 
 
 def test_sqlite_refuses_to_write_from_an_old_snapshot(request: pytest.FixtureRequest) -> None:
     """With a BEGIN that is sent, reading first and claiming late is SQLite's own conflict."""
-    with opened(request, "sqlite") as ground:
-        engine = at_level(ground, "WAL")
+    with opened(request, "sqlite") as bank:
+        engine = at_level(bank, "WAL")
         begin_with(engine, "BEGIN")
         engine.dispose()  # for connections that have heard of it
 
         def other() -> None:
-            with ground.guard.transaction(ground.engine, fence(2), resource=ground.resource) as connection:
-                ground.write(connection, 7)
+            with bank.guard.transaction(bank.engine, fence(2), resource=bank.resource) as connection:
+                bank.write(connection, 7)
 
         with pytest.raises(DBAPIError, match="locked"):
-            read_then_claim(ground, engine, other)
+            read_then_claim(bank, engine, other)
 
 
 @pytest.mark.parametrize(
@@ -297,11 +297,11 @@ def test_sqlite_refuses_to_write_from_an_old_snapshot(request: pytest.FixtureReq
 )
 def test_stale_claim_that_waited_is_not_accepted(request: pytest.FixtureRequest, kind: str, name: str) -> None:
     """It waits for the younger one's commit; then it is refused, by the database or by the guard, and again later."""
-    with opened(request, kind) as ground:
-        younger, stale = ground.writer(isolation_level=name), ground.writer(isolation_level=name)
+    with opened(request, kind) as bank:
+        younger, stale = bank.writer(isolation_level=name), bank.writer(isolation_level=name)
         younger.claim(fence(2))
         with aside(lambda: stale.claim(fence(1))) as claimed:
-            ground.wait_until_blocked(stale)
+            bank.wait_until_blocked(stale)
             younger.commit()
             with pytest.raises((StaleToken, DBAPIError)) as refused:
                 claimed.result(WAIT)
@@ -313,10 +313,10 @@ def test_stale_claim_that_waited_is_not_accepted(request: pytest.FixtureRequest,
 
 def test_claim_that_begins_the_transaction_itself_begins_as_the_engine_does(request: pytest.FixtureRequest) -> None:
     """Commit as you go: the engine's own BEGIN comes before the claim, and is no AUTOCOMMIT."""
-    with opened(request, "sqlite") as ground:
-        with at_level(ground, "BEGIN IMMEDIATE").connect() as connection:
-            ground.guard.claim(connection, fence(1), resource=ground.resource)
-            ground.write(connection, 5)
-            assert ground.balance() == 0
+    with opened(request, "sqlite") as bank:
+        with at_level(bank, "BEGIN IMMEDIATE").connect() as connection:
+            bank.guard.claim(connection, fence(1), resource=bank.resource)
+            bank.write(connection, 5)
+            assert bank.balance() == 0
             connection.commit()
-        assert (ground.balance(), ground.seen()) == (5, fence(1))
+        assert (bank.balance(), bank.seen()) == (5, fence(1))

@@ -18,10 +18,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast.errors import StoreRefused
-from holdfast.fencing.sql import AsyncSQLGuard
+from tenure.errors import StoreRefused
+from tenure.fencing.sql import AsyncSQLGuard
 
-from .test_sql_ground import ACCOUNTS, FACES, KINDS, WAIT, Ground, aside, opened
+from .test_sql_bank import ACCOUNTS, FACES, KINDS, WAIT, Bank, aside, opened
 from .test_sql_levels import LEVELS, at_level, fence
 
 Block: TypeAlias = Callable[[Connection], object]
@@ -32,64 +32,64 @@ _ROWS_OF_A_HEAVY_ONE: Final = 50
 
 
 class Place:
-    """A ground, and an engine at one level and on one face to run blocks of `transaction` with."""
+    """A bank, and an engine at one level and on one face to run blocks of `transaction` with."""
 
-    def __init__(self, ground: Ground, level: str, **options: Any) -> None:
-        self.ground = ground
-        self._async = ground.face == "asyncio"
-        self.engine = at_level(ground, level, lambda **more: self._make(**options | more))
+    def __init__(self, bank: Bank, level: str, **options: Any) -> None:
+        self.bank = bank
+        self._async = bank.face == "asyncio"
+        self.engine = at_level(bank, level, lambda **more: self._make(**options | more))
 
     def _make(self, **options: Any) -> Engine:
         if self._async:
-            return create_async_engine(self.ground.url(), **{"poolclass": NullPool} | options).sync_engine
-        return self.ground.new_engine(**options)
+            return create_async_engine(self.bank.url(), **{"poolclass": NullPool} | options).sync_engine
+        return self.bank.new_engine(**options)
 
     def run(self, block: Block, token: int = 1) -> None:
         """`block`, in a `transaction` of the guard for this face."""
         if self._async:
             asyncio.run(self.arun(block, token))
             return
-        with self.ground.guard.transaction(self.engine, fence(token), resource=self.ground.resource) as connection:
+        with self.bank.guard.transaction(self.engine, fence(token), resource=self.bank.resource) as connection:
             block(connection)
 
     async def arun(self, block: Block, token: int = 1) -> None:
         guard, offered = AsyncSQLGuard(), fence(token)
-        async with guard.transaction(AsyncEngine(self.engine), offered, resource=self.ground.resource) as connection:
+        async with guard.transaction(AsyncEngine(self.engine), offered, resource=self.bank.resource) as connection:
             await connection.run_sync(block)
 
     def overtake(self) -> None:
         """A younger holder claims, writes 10 and commits. Without a wait: nobody's claim is in the way."""
-        ground = self.ground
-        with ground.guard.transaction(ground.engine, fence(2), resource=ground.resource) as connection:
-            ground.write(connection, 10)
+        bank = self.bank
+        with bank.guard.transaction(bank.engine, fence(2), resource=bank.resource) as connection:
+            bank.write(connection, 10)
 
     def rolled_back(self, connection: Connection) -> None:
         """The block wrote 5 and the database rolled that back; the program catches the error."""
-        self.ground.write(connection, 5)
+        self.bank.write(connection, 5)
         with pytest.raises(DBAPIError):
-            _ROLLED_BACK[self.ground.kind](self.ground, connection)
+            _ROLLED_BACK[self.bank.kind](self.bank, connection)
 
     def untouched_by_the_block(self) -> bool:
-        return (self.ground.balance(), self.ground.seen()) == (10, fence(2))
+        return (self.bank.balance(), self.bank.seen()) == (10, fence(2))
 
 
-def _by_conflict_clause(ground: Ground, connection: Connection) -> None:
+def _by_conflict_clause(bank: Bank, connection: Connection) -> None:
     again = text("INSERT OR ROLLBACK INTO guarded_accounts (id, balance) VALUES (:number, 0)")
-    connection.execute(again, {"number": ground.number})
+    connection.execute(again, {"number": bank.number})
 
 
-def _by_any_error(ground: Ground, connection: Connection) -> None:
+def _by_any_error(bank: Bank, connection: Connection) -> None:
     connection.execute(text("SELECT 1 / 0"))
 
 
-def _by_deadlock(ground: Ground, connection: Connection) -> None:
+def _by_deadlock(bank: Bank, connection: Connection) -> None:
     """InnoDB ends the one that has written less, and that is ours."""
-    other, heavy = ground.same_database(), ground.writer()
+    other, heavy = bank.same_database(), bank.writer()
     rows = [{"id": -number, "balance": 0} for number in range(1, _ROWS_OF_A_HEAVY_ONE)]
     heavy.run(lambda its: its.execute(insert(ACCOUNTS), rows))
     heavy.run(lambda its: other.write(its, 1))
     with aside(lambda: heavy.write(7)) as wrote:
-        ground.wait_until_blocked(heavy)
+        bank.wait_until_blocked(heavy)
         try:
             other.write(connection, 1)
         finally:
@@ -97,7 +97,7 @@ def _by_deadlock(ground: Ground, connection: Connection) -> None:
             heavy.close()
 
 
-_ROLLED_BACK: Final[dict[str, Callable[[Ground, Connection], None]]] = {
+_ROLLED_BACK: Final[dict[str, Callable[[Bank, Connection], None]]] = {
     "sqlite": _by_conflict_clause,
     "postgresql": _by_any_error,
     "mariadb": _by_deadlock,
@@ -106,8 +106,8 @@ _ROLLED_BACK: Final[dict[str, Callable[[Ground, Connection], None]]] = {
 
 @contextmanager
 def placed(request: pytest.FixtureRequest, kind: str, level: str, face: str, **options: Any) -> Iterator[Place]:
-    with opened(request, kind, face) as ground:
-        yield Place(ground, level, **options)
+    with opened(request, kind, face) as bank:
+        yield Place(bank, level, **options)
 
 
 @pytest.fixture(params=[(*level, face) for level in LEVELS for face in FACES], ids="-".join)
@@ -132,11 +132,11 @@ class TestLost:
         """The attack: read, rolled back, overtaken, and the write that was computed from the read is sent alone."""
 
         def block(connection: Connection) -> None:
-            balance = place.ground.read(connection)
+            balance = place.bank.read(connection)
             place.rolled_back(connection)
             place.overtake()
             with suppress(DBAPIError):  # PostgreSQL's own refusal
-                place.ground.write(connection, balance + 1)
+                place.bank.write(connection, balance + 1)
 
         with pytest.raises(StoreRefused, match=LOST):
             place.run(block)
@@ -149,7 +149,7 @@ class TestLost:
             place.rolled_back(connection)
             place.overtake()
             with suppress(DBAPIError):
-                place.ground.write(connection, 1)
+                place.bank.write(connection, 1)
             connection.commit()
 
         with pytest.raises(StoreRefused, match=LOST):
@@ -160,9 +160,9 @@ class TestLost:
         """Nothing was sent after the error: nothing stale, but what came before is gone."""
         with pytest.raises(StoreRefused, match=LOST):
             place.run(place.rolled_back)
-        assert (place.ground.balance(), place.ground.seen()) == (0, None)
-        place.run(lambda connection: place.ground.write(connection, 5))  # run again, as the message says
-        assert (place.ground.balance(), place.ground.seen()) == (5, fence(1))
+        assert (place.bank.balance(), place.bank.seen()) == (0, None)
+        place.run(lambda connection: place.bank.write(connection, 5))  # run again, as the message says
+        assert (place.bank.balance(), place.bank.seen()) == (5, fence(1))
 
     def test_refusal_that_is_caught_is_repeated(self, usual: Place) -> None:
         """Whoever catches everything still commits nothing."""
@@ -172,7 +172,7 @@ class TestLost:
             usual.overtake()
             for _ in range(3):
                 with suppress(DBAPIError, StoreRefused):
-                    usual.ground.write(connection, 1)
+                    usual.bank.write(connection, 1)
 
         with pytest.raises(StoreRefused, match=LOST):
             usual.run(block)
@@ -186,7 +186,7 @@ class TestLost:
                 usual.rolled_back(connection)
                 usual.overtake()
                 with suppress(DBAPIError):
-                    session.execute(ACCOUNTS.update().where(ACCOUNTS.c.id == usual.ground.number).values(balance=1))
+                    session.execute(ACCOUNTS.update().where(ACCOUNTS.c.id == usual.bank.number).values(balance=1))
                 session.commit()
 
         with pytest.raises(StoreRefused, match=LOST):
@@ -206,7 +206,7 @@ class TestLost:
                 place.rolled_back(connection)
                 place.overtake()
                 with suppress(DBAPIError):
-                    place.ground.write(connection, 1)
+                    place.bank.write(connection, 1)
 
             async def one_after_the_other() -> None:
                 engine = AsyncEngine(place.engine)
@@ -229,38 +229,38 @@ class TestLost:
     def test_rollback_that_no_error_tells_is_found_out(self, request: pytest.FixtureRequest, face: str) -> None:
         """A procedure that handles its own deadlock: the client hears nothing, and only the server knows."""
         with placed(request, "mariadb", USUAL["mariadb"], face) as place:
-            name = f"gives_up_{place.ground.number}"
+            name = f"gives_up_{place.bank.number}"
 
             def block(connection: Connection) -> None:
-                place.ground.write(connection, 5)
+                place.bank.write(connection, 5)
                 connection.execute(text(f"CALL {name}()"))
                 place.overtake()
-                place.ground.write(connection, 1)
+                place.bank.write(connection, 1)
 
-            with place.ground.engine.begin() as connection:
+            with place.bank.engine.begin() as connection:
                 connection.execute(text(f"CREATE PROCEDURE {name}() ROLLBACK"))
             with pytest.raises(StoreRefused, match=LOST):
                 place.run(block)
             assert place.untouched_by_the_block()
-            with place.ground.engine.begin() as connection:
+            with place.bank.engine.begin() as connection:
                 connection.execute(text(f"DROP PROCEDURE {name}"))
 
     @pytest.mark.parametrize("face", FACES)
     def test_statement_that_commits_by_itself_is_told_as_well(self, request: pytest.FixtureRequest, face: str) -> None:
         """On MariaDB a CREATE TABLE ends the claim: what comes after it is rolled back."""
         with placed(request, "mariadb", USUAL["mariadb"], face) as place:
-            name = f"made_{place.ground.number}"
+            name = f"made_{place.bank.number}"
 
             def block(connection: Connection) -> None:
-                place.ground.write(connection, 5)
+                place.bank.write(connection, 5)
                 connection.execute(text(f"CREATE TABLE {name} (id INTEGER)"))
                 place.overtake()
-                place.ground.write(connection, 1)
+                place.bank.write(connection, 1)
 
             with pytest.raises(StoreRefused, match="CREATE TABLE"):
                 place.run(block)
             assert place.untouched_by_the_block()
-            with place.ground.engine.begin() as connection:
+            with place.bank.engine.begin() as connection:
                 connection.execute(text(f"DROP TABLE {name}"))
 
     def test_postgresql_driver_that_does_not_tell_is_asked(self, request: pytest.FixtureRequest) -> None:
@@ -271,8 +271,8 @@ class TestLost:
             with pytest.raises(StoreRefused, match=LOST) as refused:
                 place.run(place.rolled_back)
             assert isinstance(refused.value.__cause__, DBAPIError)
-            place.run(lambda connection: place.ground.write(connection, 5))
-            assert (place.ground.balance(), place.ground.seen()) == (5, fence(1))
+            place.run(lambda connection: place.bank.write(connection, 5))
+            assert (place.bank.balance(), place.bank.seen()) == (5, fence(1))
 
 
 class _Taciturn(psycopg.Connection[Any]):
@@ -282,52 +282,52 @@ class _Taciturn(psycopg.Connection[Any]):
 
 
 class TestStanding:
-    """What ends less than the transaction is no reason to refuse."""
+    """Tests of what ends less than the transaction, which is no reason to refuse."""
 
     def test_error_of_one_statement_does_not_end_the_claim(self, usual: Place) -> None:
         """A row that is there already: caught, and the block goes on; on PostgreSQL with a savepoint."""
 
         def block(connection: Connection) -> None:
-            again = insert(ACCOUNTS).values(id=usual.ground.number, balance=0)
+            again = insert(ACCOUNTS).values(id=usual.bank.number, balance=0)
             with pytest.raises(IntegrityError), connection.begin_nested():
                 connection.execute(again)
-            if usual.ground.kind != "postgresql":
+            if usual.bank.kind != "postgresql":
                 with pytest.raises(IntegrityError):
                     connection.execute(again)
-            usual.ground.write(connection, 5)
+            usual.bank.write(connection, 5)
 
         usual.run(block)
-        assert (usual.ground.balance(), usual.ground.seen()) == (5, fence(1))
+        assert (usual.bank.balance(), usual.bank.seen()) == (5, fence(1))
 
     def test_savepoints_claims_and_a_commit_within_the_block_are_left_alone(self, place: Place) -> None:
         """Kept ones, rolled back ones, a second claim; and a commit that does not wait for the end."""
 
         def block(connection: Connection) -> None:
             with connection.begin_nested():
-                place.ground.write(connection, 5)
+                place.bank.write(connection, 5)
             with connection.begin_nested() as given_up:
-                place.ground.write(connection, 6)
+                place.bank.write(connection, 6)
                 given_up.rollback()
-            place.ground.guard.claim(connection, fence(3), resource=place.ground.resource)
+            place.bank.guard.claim(connection, fence(3), resource=place.bank.resource)
             connection.commit()
 
         place.run(block)
-        assert (place.ground.balance(), place.ground.seen()) == (5, fence(3))
+        assert (place.bank.balance(), place.bank.seen()) == (5, fence(3))
 
     def test_block_that_rolls_back_on_purpose_ends_quietly(self, usual: Place) -> None:
         """As with SQLAlchemy's own `begin`."""
 
         def block(connection: Connection) -> None:
-            usual.ground.write(connection, 5)
+            usual.bank.write(connection, 5)
             connection.rollback()
 
         usual.run(block)
-        assert (usual.ground.balance(), usual.ground.seen()) == (0, None)
+        assert (usual.bank.balance(), usual.bank.seen()) == (0, None)
 
     def test_proof_costs_two_statements_on_mariadb_and_none_elsewhere(self, usual: Place) -> None:
         """A savepoint and its release; the other drivers know it without asking."""
         sent: list[str] = []
         event.listen(usual.engine, "before_cursor_execute", lambda *arguments: sent.append(arguments[2]))
         usual.run(lambda connection: None)
-        of_the_claim, proof = (3, ["SAVEPOINT", "RELEASE"]) if usual.ground.kind == "mariadb" else (1, [])
+        of_the_claim, proof = (3, ["SAVEPOINT", "RELEASE"]) if usual.bank.kind == "mariadb" else (1, [])
         assert [statement.split()[0] for statement in sent[of_the_claim:]] == proof

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import FenceMismatch, StaleToken
-from holdfast.fence import Fence, admit
+from tenure.errors import FenceMismatch, StaleToken
+from tenure.fencing._fence import Fence, admit
 
-from .test_sql_ground import KINDS, Ground, opened
+from .test_sql_bank import KINDS, Bank, opened
 
 EXAMPLES = {"sqlite": 300, "postgresql": 60, "mariadb": 60}
 _IDS = [f"{number:020x}" for number in (1, 2, 0x10, 0xABCDEF)]
@@ -32,7 +32,7 @@ def _seat(token: int, *ids: int) -> Fence:
 
 
 @pytest.fixture(params=KINDS)
-def database(request: pytest.FixtureRequest) -> Iterator[Ground]:
+def database(request: pytest.FixtureRequest) -> Iterator[Bank]:
     """Each database once; each example has a resource of its own in it."""
     with opened(request, request.param) as made:
         yield made
@@ -45,17 +45,17 @@ def _told_by_rule(seen: Fence | None, offered: Fence) -> tuple[Fence | None, str
         return seen, str(error)
 
 
-def _told_by_guard(ground: Ground, offered: Fence, resource: str) -> tuple[Fence | None, str]:
+def _told_by_guard(bank: Bank, offered: Fence, resource: str) -> tuple[Fence | None, str]:
     told = ""
-    with ground.engine.begin() as connection:  # which commits, also after a refusal: that must have written nothing
+    with bank.engine.begin() as connection:  # which commits, also after a refusal: that must have written nothing
         try:
-            ground.guard.claim(connection, offered, resource=resource)
+            bank.guard.claim(connection, offered, resource=resource)
         except (StaleToken, FenceMismatch) as error:
             told = str(error)
-    return ground.seen(resource), told
+    return bank.seen(resource), told
 
 
-def test_guard_decides_and_remembers_as_admit_does(database: Ground) -> None:
+def test_guard_decides_and_remembers_as_admit_does(database: Bank) -> None:
     """After every claim of a random sequence: the same record, and where it refuses, the same words."""
 
     @settings(

@@ -2,7 +2,7 @@
 
 Each guard once, and once more without the guard where that is worth it: the positive control, which must lose updates.
 What judges a run has tests of its own, in torture/test_check.py: each judge fails on a bad history made for it.
-HOLDFAST_TORTURE_SECONDS makes the runs longer, HOLDFAST_TORTURE_SEED repeats the lots of one.
+TENURE_TORTURE_SECONDS makes the runs longer, TENURE_TORTURE_SEED repeats the lots of one.
 """
 
 from __future__ import annotations

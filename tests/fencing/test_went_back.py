@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-import holdfast
-from holdfast import Fence, LeaseLost, StaleToken, StoreWentBack
-from holdfast.fencing.sql import SQLGuard
+import tenure
+from tenure import Fence, LeaseLost, StaleToken, StoreWentBack
+from tenure.fencing.sql import SQLGuard
 from tests.servers import Cluster, EtcdSpec, Provider, ZooKeeperSpec, etcd_restore, etcdctl
 
 
@@ -55,12 +55,12 @@ def test_store_that_went_back_stops_its_client_and_the_guard_refuses_the_old_inc
     fences: list[Fence] = []
     options = {"tick": 0.2} if kind == "zookeeper" else {}
 
-    def write(client: holdfast.Client) -> None:
+    def write(client: tenure.Client) -> None:
         with client.lock("ledger") as hold, guard.transaction(engine, hold.fence):
             fences.append(hold.fence)
 
     try:
-        with holdfast.connect(cluster.url("back", **options), ttl=5) as before:
+        with tenure.connect(cluster.url("back", **options), ttl=5) as before:
             write(before)
             goes_back(cluster, tmp_path / "past", lambda: _until_written(before, write, 40))
             with pytest.raises(StoreWentBack, match="connect anew"):
@@ -68,16 +68,16 @@ def test_store_that_went_back_stops_its_client_and_the_guard_refuses_the_old_inc
             with pytest.raises(StoreWentBack):
                 before.lock("other").try_acquire()
         youngest = fences[-1]
-        with holdfast.connect(cluster.url("back", **options), ttl=5) as unaware:  # has seen nothing, so it can't know
+        with tenure.connect(cluster.url("back", **options), ttl=5) as unaware:  # has seen nothing, so it can't know
             with unaware.lock("ledger") as hold:
                 assert hold.fence < youngest, "the store did not go back: the scene was not set"
             with pytest.raises(StaleToken, match="raise `incarnation=`"):
                 write(unaware)
-        with holdfast.connect(cluster.url("back", **options), ttl=5, incarnation=1) as raised:
+        with tenure.connect(cluster.url("back", **options), ttl=5, incarnation=1) as raised:
             write(raised)
             assert fences[-1].token < youngest.token
         with (
-            holdfast.connect(cluster.url("back", **options), ttl=5) as late,
+            tenure.connect(cluster.url("back", **options), ttl=5) as late,
             pytest.raises(StaleToken, match="give this"),
         ):
             write(late)
@@ -88,14 +88,14 @@ def test_store_that_went_back_stops_its_client_and_the_guard_refuses_the_old_inc
         cluster.close()
 
 
-def _until_written(client: holdfast.Client, write: Callable[[holdfast.Client], None], times: int) -> None:
+def _until_written(client: tenure.Client, write: Callable[[tenure.Client], None], times: int) -> None:
     """Write so often. A lease that a restart ended is another matter: the next try has a new one."""
     for _ in range(10 * times):
         if times == 0:
             return
         try:
             write(client)
-        except (LeaseLost, holdfast.StoreUnavailable):
+        except (LeaseLost, tenure.StoreUnavailable):
             continue
         times -= 1
     raise AssertionError("the store did not come back")

@@ -1,4 +1,4 @@
-"""In one line with other languages: the real `etcdctl lock`, `etcdctl elect` and kazoo's Lock."""
+"""Tests in one line with other languages: the real `etcdctl lock`, `etcdctl elect` and kazoo's Lock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 
-import holdfast
-from tests.conformance.worlds import eventually
+import tenure
+from tests.conformance.store_worlds import eventually
 from tests.servers import Cluster, etcdctl, etcdctl_popen
 
 
 @pytest.fixture
-def etcd(singles: dict[str, Cluster]) -> Iterator[tuple[Cluster, holdfast.Client, str]]:
+def etcd(singles: dict[str, Cluster]) -> Iterator[tuple[Cluster, tenure.Client, str]]:
     """A cluster, our client of it, and the client's namespace."""
     namespace = f"interop-{time.monotonic_ns():x}"
-    with holdfast.connect(singles["etcd"].url(namespace), ttl=10) as client:
+    with tenure.connect(singles["etcd"].url(namespace), ttl=10) as client:
         yield singles["etcd"], client, namespace
 
 
@@ -47,7 +47,7 @@ def line_of(program: subprocess.Popen[str]) -> str:
     return program.stdout.readline()
 
 
-def entered(client: holdfast.Client, count: int) -> bool:
+def entered(client: tenure.Client, count: int) -> bool:
     events = client.statistics()["events"]
     assert isinstance(events, dict)
     return bool(events.get("entered", 0) >= count)
@@ -124,13 +124,13 @@ def test_etcdctl_elect_and_our_election_are_one(etcd: Any, programs: list[Any]) 
 
 
 @pytest.fixture
-def zookeeper(singles: dict[str, Cluster]) -> Iterator[tuple[Any, holdfast.Client, str]]:
+def zookeeper(singles: dict[str, Cluster]) -> Iterator[tuple[Any, tenure.Client, str]]:
     """kazoo's client, ours, and the namespace."""
     cluster = singles["zookeeper"]
     namespace = f"interop-{time.monotonic_ns():x}"
     kazoo = KazooClient(cluster.endpoints[0], timeout=10.0)
     kazoo.start()
-    with holdfast.connect(cluster.url(namespace, tick=0.2), ttl=10) as client:
+    with tenure.connect(cluster.url(namespace, tick=0.2), ttl=10) as client:
         yield kazoo, client, namespace
     kazoo.stop()
     kazoo.close()
@@ -159,7 +159,7 @@ def test_kazoo_lock_excludes_us_and_we_exclude_it(zookeeper: Any) -> None:
 
 
 def test_kazoo_lock_waits_for_our_readers(zookeeper: Any) -> None:
-    """Our shared tickets carry their kind in the name and still end as the pattern wants: they exclude kazoo's Lock."""
+    """Shared tickets carry their kind in the name and still end as the pattern wants: they exclude kazoo's Lock."""
     kazoo, client, namespace = zookeeper
     theirs = kazoo.Lock(f"/{namespace}/name", "them", extra_lock_patterns=["-lock-"])
     with client.rwlock("name").read(), pytest.raises(LockTimeout):

@@ -1,10 +1,10 @@
-"""Which provider a test run uses."""
+"""Choice of the provider that a test run uses."""
 
 from __future__ import annotations
 
-from holdfast.testing.servers.cluster import Provider
-from holdfast.testing.servers.native import NativeProvider
-from holdfast.testing.servers.specs import ServersMissing
+from tenure.testing.servers.cluster import Provider
+from tenure.testing.servers.native import NativeProvider
+from tenure.testing.servers.specs import ServersMissing
 from tests.servers.containers import ContainerProvider, etcd_image, zookeeper_image
 from tests.servers.external import ExternalProvider
 

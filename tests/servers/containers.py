@@ -1,6 +1,6 @@
 """Servers as containers, through testcontainers, on the docker daemon of this machine.
 
-Images come from HOLDFAST_ETCD_IMAGE and HOLDFAST_ZOOKEEPER_IMAGE or are upstream's. Ports are published on loopback
+Images come from TENURE_ETCD_IMAGE and TENURE_ZOOKEEPER_IMAGE or are upstream's. Ports are published on loopback
 with fixed numbers, because docker chooses new ones at every restart. testcontainers' reaper is switched off: it needs
 an image of its own. So `close()` (also run at interpreter exit) removes containers and networks, but a SIGKILLed test
 process leaves them; `docker ps --filter label=org.testcontainers=true` shows them.
@@ -20,19 +20,23 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.testing.servers.certificates import TlsFiles, make_tls_files
-from holdfast.testing.servers.cluster import Cluster, Member
-from holdfast.testing.servers.commands import (
+from tenure.testing.servers.certificates import TlsFiles, make_tls_files
+from tenure.testing.servers.cluster import Cluster, Member
+from tenure.testing.servers.control import enable_auth
+from tenure.testing.servers.processes import PortTaken, free_port, give_back
+from tenure.testing.servers.specs import (
     JAVA_OPTIONS,
+    EtcdSpec,
     Ports,
+    ServerFailed,
+    ServersMissing,
+    Spec,
+    ZooKeeperSpec,
     etcd_arguments,
     settings_text,
     zookeeper_properties,
     zookeeper_settings,
 )
-from holdfast.testing.servers.control import enable_auth
-from holdfast.testing.servers.processes import PortTaken, free_port, give_back
-from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
 from tests.servers.networks import ClientNetwork, make_network, pulled
 
 if TYPE_CHECKING:
@@ -112,7 +116,7 @@ class ContainerProvider:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What a container is told about itself and its neighbours."""
+    """The facts that a container is given about itself and its neighbours."""
 
     spec: Spec
     ports: list[Ports]
@@ -139,7 +143,7 @@ def cut_from_its_peers(member: Member) -> AbstractContextManager[None]:
 
 
 def container_of(member: Member) -> Container:
-    """What runs it. Raises TypeError where that is no container."""
+    """The container that runs it. Raises TypeError where there is none."""
     machine = member._machine
     if not isinstance(machine, ContainerMachine):
         raise TypeError(f"{member!r} does not run in a container; this needs --servers=containers")
@@ -147,11 +151,11 @@ def container_of(member: Member) -> Container:
 
 
 def etcd_image() -> str:
-    return os.environ.get("HOLDFAST_ETCD_IMAGE", _ETCD_IMAGE)
+    return os.environ.get("TENURE_ETCD_IMAGE", _ETCD_IMAGE)
 
 
 def zookeeper_image() -> str:
-    return os.environ.get("HOLDFAST_ZOOKEEPER_IMAGE", _ZOOKEEPER_IMAGE)
+    return os.environ.get("TENURE_ZOOKEEPER_IMAGE", _ZOOKEEPER_IMAGE)
 
 
 def _connect() -> DockerClient:
@@ -184,9 +188,9 @@ def _require_socket() -> None:
 
 
 def _launch(spec: Spec, prepare: _Prepare, image: str) -> Cluster:
-    """Everything that has to be undone is put on one stack as soon as it exists."""
+    """Start the containers. Everything that has to be undone is put on one stack as soon as it exists."""
     with ExitStack() as undo:
-        root = Path(tempfile.mkdtemp(prefix="holdfast-servers-"))
+        root = Path(tempfile.mkdtemp(prefix="tenure-servers-"))
         undo.callback(shutil.rmtree, root)
         root.chmod(0o755)  # servers in containers run as other users
         tls = None if spec.tls == "off" else make_tls_files(root / "tls", mutual=spec.tls == "mutual")
@@ -255,7 +259,7 @@ def _inside(tls: TlsFiles | None) -> TlsFiles | None:
 
 
 class ContainerMachine:
-    """One container as a `Machine` (see cluster.py). Its data outlives a kill, not its removal."""
+    """A container as a `Machine` (see cluster). Its data outlives a kill, not its removal."""
 
     def __init__(self, container: Container) -> None:
         self.container = container

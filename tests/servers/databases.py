@@ -26,8 +26,8 @@ import psycopg
 import pymysql
 import redis
 
-from holdfast.testing.servers.processes import PortTaken, ServerProcess, _die_with_parent, free_port, give_back
-from holdfast.testing.servers.specs import ServerFailed, ServersMissing
+from tenure.testing.servers.processes import PortTaken, ServerProcess, _die_with_parent, free_port, give_back
+from tenure.testing.servers.specs import ServerFailed, ServersMissing
 
 CONNECTIONS_MAX = 200
 _HOST = "127.0.0.1"
@@ -43,7 +43,7 @@ _POSTGRESQL_ROOT = Path("/usr/lib/postgresql")
 
 
 class Database(Protocol):
-    """One server program: how to prepare and start it, and what to ask to know that it is the one that answers."""
+    """A server program: how to prepare and start it, and what to ask to know that it is the one that answers."""
 
     name: str
     dialects: tuple[str, ...]  # of SQLAlchemy; the first part of a URL's driver
@@ -74,7 +74,7 @@ def start_database(database: Database) -> DatabaseServer:
 
 
 class DatabaseServer:
-    """One running server. Not for two threads at once."""
+    """A running server. Not for two threads at once."""
 
     def __init__(
         self, database: Database, *, port: int, directory: Path, processes: ProcessFamily, close: Callable[[], None]
@@ -234,7 +234,7 @@ class MariaDB:
             return None
 
     def _options(self, directory: Path) -> list[str]:
-        """What the installation and the server must agree on."""
+        """The options on which the installation and the server must agree."""
         as_root = ["--user=root"] if os.geteuid() == 0 else []
         files = [f"--datadir={directory / 'data'}", f"--tmpdir={directory}", "--innodb-log-file-size=8M"]
         return [*files, "--innodb-use-native-aio=0", *as_root]
@@ -317,7 +317,7 @@ class ProcessFamily:
         return self._process.log_tail()
 
     def _children_at_rest(self) -> list[int]:
-        """All children of the parent, which is stopped first: then it forks none and reaps none, and the list is whole.
+        """The children of the parent, which is stopped first: then it forks none and reaps none, and the list is whole.
 
         Raises ServerFailed when the parent has ended. The wait has no bound, as nothing can refuse SIGSTOP; WNOWAIT
         leaves the news to whoever waits for the process.
@@ -343,9 +343,9 @@ class ProcessFamily:
 
 
 def _start_once(database: Database) -> DatabaseServer:
-    """Everything that has to be undone is put on one stack as soon as it exists."""
+    """Start the server. Everything that has to be undone is put on one stack as soon as it exists."""
     with ExitStack() as undo:
-        directory = Path(tempfile.mkdtemp(prefix="holdfast-database-")).resolve()
+        directory = Path(tempfile.mkdtemp(prefix="tenure-database-")).resolve()
         undo.callback(shutil.rmtree, directory)
         port = free_port()
         undo.callback(give_back, port)
@@ -406,7 +406,7 @@ def _version(folder: str) -> float:
 
 
 def _user_for_postgres() -> pwd.struct_passwd | None:
-    """Whom to become, as PostgreSQL refuses to run as root. Raises ServersMissing."""
+    """The user to become, as PostgreSQL refuses to run as root. Raises ServersMissing."""
     if os.geteuid() != 0:
         return None
     try:
@@ -418,7 +418,9 @@ def _user_for_postgres() -> pwd.struct_passwd | None:
 
 
 def _as_user(user: pwd.struct_passwd | None) -> list[str]:
-    """To become another user also clears the wish to die with the parent, which is therefore renewed behind it."""
+    """The words that run a command as another user. That clears the wish to die with the parent, which is therefore
+    renewed behind it.
+    """
     if user is None:
         return []
     setpriv = shutil.which("setpriv")

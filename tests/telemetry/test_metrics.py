@@ -1,4 +1,4 @@
-"""holdfast.metrics: what Prometheus gets to read, from real stores."""
+"""tenure.metrics: what Prometheus gets to read, from real stores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import holdfast
-from holdfast import aio
-from holdfast.events import Event, Hub
-from holdfast.fence import Fence, admit, line_name
-from holdfast.metrics import Metrics, first_part
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import aio
+from tenure.events import Event, Hub
+from tenure.fencing._fence import Fence, admit, line_name
+from tenure.metrics import Metrics, first_part
+from tests.conformance.store_worlds import eventually
 from tests.telemetry.conftest import TTL, Site
 
 
@@ -55,7 +55,7 @@ def test_contended_lock_is_counted_with_its_wait_and_hold(
     site: Site, metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     """One holds, one waits, one does not want to, one has no time: two clients, one set of metrics."""
-    with holdfast.connect(site.url) as one, holdfast.connect(site.url) as other, ThreadPoolExecutor() as pool:
+    with tenure.connect(site.url) as one, tenure.connect(site.url) as other, ThreadPoolExecutor() as pool:
         metrics.follow(one)
         metrics.follow(other)
         entered = threading.Event()
@@ -65,84 +65,84 @@ def test_contended_lock_is_counted_with_its_wait_and_hold(
         assert entered.wait(10)
         stop()
         assert other.lock("bills:ledger").try_acquire() is None
-        with pytest.raises(holdfast.AcquireTimeout):
+        with pytest.raises(tenure.AcquireTimeout):
             other.lock("bills:ledger").acquire(timeout=2.0)
-        during = nonzero(registry, "holdfast_waiting", "holdfast_held")
-        assert during == {"holdfast_waiting{resource=bills}": 1, "holdfast_held{resource=bills}": 1}
+        during = nonzero(registry, "tenure_waiting", "tenure_held")
+        assert during == {"tenure_waiting{resource=bills}": 1, "tenure_held{resource=bills}": 1}
         hold.release()
         waiting.result().release()
-    found = nonzero(registry, "holdfast_attempts", "holdfast_contended", "holdfast_waiting", "holdfast_held")
+    found = nonzero(registry, "tenure_attempts", "tenure_contended", "tenure_waiting", "tenure_held")
     assert found == {
-        "holdfast_attempts_total{outcome=acquired,resource=bills}": 2,
-        "holdfast_attempts_total{outcome=busy,resource=bills}": 1,
-        "holdfast_attempts_total{outcome=timed_out,resource=bills}": 1,
-        "holdfast_contended_total{resource=bills}": 3,
+        "tenure_attempts_total{outcome=acquired,resource=bills}": 2,
+        "tenure_attempts_total{outcome=busy,resource=bills}": 1,
+        "tenure_attempts_total{outcome=timed_out,resource=bills}": 1,
+        "tenure_contended_total{resource=bills}": 3,
     }
     all_of_it = read(registry)
-    assert all_of_it["holdfast_wait_seconds_count{outcome=acquired,resource=bills}"] == 2
-    assert all_of_it["holdfast_wait_seconds_sum{outcome=timed_out,resource=bills}"] >= 2.0
-    assert all_of_it["holdfast_hold_seconds_count{ending=released,resource=bills}"] == 2
-    assert all_of_it["holdfast_hold_seconds_bucket{ending=released,le=+Inf,resource=bills}"] == 2
-    assert all_of_it["holdfast_hold_seconds_bucket{ending=released,le=0.1,resource=bills}"] <= 1
-    assert all_of_it["holdfast_renewal_failures_total"] == 0
+    assert all_of_it["tenure_wait_seconds_count{outcome=acquired,resource=bills}"] == 2
+    assert all_of_it["tenure_wait_seconds_sum{outcome=timed_out,resource=bills}"] >= 2.0
+    assert all_of_it["tenure_hold_seconds_count{ending=released,resource=bills}"] == 2
+    assert all_of_it["tenure_hold_seconds_bucket{ending=released,le=+Inf,resource=bills}"] == 2
+    assert all_of_it["tenure_hold_seconds_bucket{ending=released,le=0.1,resource=bills}"] <= 1
+    assert all_of_it["tenure_renewal_failures_total"] == 0
 
 
 def test_cut_off_holder_is_counted_as_suspect_renewal_failures_and_expired(
     site: Site, metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     """A partition that lasts: the failed renewals, the suspect time, the loss and its lease."""
-    with holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as client:
         metrics.follow(client)
         hold = client.lock("bills:ledger").acquire()
         site.proxy.blackhole()
         assert hold.lost.wait(TTL + 20)
-        eventually(lambda: read(registry).get("holdfast_leases_lost_total") == 1)
+        eventually(lambda: read(registry).get("tenure_leases_lost_total") == 1)
         site.proxy.heal()
     found = read(registry)
-    assert found["holdfast_expired_total{resource=bills}"] == 1
-    assert found["holdfast_hold_seconds_count{ending=expired,resource=bills}"] == 1
-    assert found["holdfast_renewal_failures_total"] >= 1
-    assert 0 < found["holdfast_suspect_seconds_total{resource=bills}"] < TTL
-    assert found["holdfast_suspect{resource=bills}"] == found["holdfast_held{resource=bills}"] == 0
+    assert found["tenure_expired_total{resource=bills}"] == 1
+    assert found["tenure_hold_seconds_count{ending=expired,resource=bills}"] == 1
+    assert found["tenure_renewal_failures_total"] >= 1
+    assert 0 < found["tenure_suspect_seconds_total{resource=bills}"] < TTL
+    assert found["tenure_suspect{resource=bills}"] == found["tenure_held{resource=bills}"] == 0
 
 
 def test_forced_and_removed_hold_is_counted(site: Site, metrics: Metrics, registry: CollectorRegistry) -> None:
     """By an operator with a record."""
-    with holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as client:
         metrics.follow(client)
         hold = client.lock("bills:ledger").acquire()
-        assert hold.state is holdfast.HoldState.HELD
+        assert hold.state is tenure.HoldState.HELD
         time.sleep(0.5)  # its own ticket is watched once it has lasted a moment; before, the loss is found later
         client.operator().force_release("bills:ledger", token=hold.token, reason="stuck", actor="alice")
         assert hold.lost.wait(20)
-        eventually(lambda: "holdfast_forced_total{resource=bills}" in read(registry))
-    found = nonzero(registry, "holdfast_removed", "holdfast_forced", "holdfast_expired", "holdfast_held")
-    assert found == {"holdfast_removed_total{resource=bills}": 1, "holdfast_forced_total{resource=bills}": 1}
+        eventually(lambda: "tenure_forced_total{resource=bills}" in read(registry))
+    found = nonzero(registry, "tenure_removed", "tenure_forced", "tenure_expired", "tenure_held")
+    assert found == {"tenure_removed_total{resource=bills}": 1, "tenure_forced_total{resource=bills}": 1}
 
 
 def test_release_that_was_not_confirmed_is_counted(site: Site, metrics: Metrics, registry: CollectorRegistry) -> None:
     """The store is cut off in the moment of the release."""
-    with holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as client:
         metrics.follow(client)
         hold = client.lock("bills:ledger").acquire()
         site.proxy.blackhole()
-        with pytest.raises(holdfast.StoreError):
+        with pytest.raises(tenure.StoreError):
             hold.release()
         site.proxy.heal()
-        assert read(registry)["holdfast_release_failures_total{resource=bills}"] == 1
+        assert read(registry)["tenure_release_failures_total{resource=bills}"] == 1
 
 
 def test_stale_write_to_the_lock_s_own_store_is_counted(
     site: Site, metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     """`hold.store` is a guard like the others."""
-    with holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as client:
         hold = client.lock("bills:ledger").acquire()
         client.operator().force_release("bills:ledger", token=hold.token, reason="stuck", actor="alice")
-        with pytest.raises((holdfast.StaleToken, holdfast.LeaseLost)) as refused:
+        with pytest.raises((tenure.StaleToken, tenure.LeaseLost)) as refused:
             hold.store.put("total", b"1")
-    stale = refused.type is holdfast.StaleToken  # or the hold had heard of it before
-    assert read(registry).get("holdfast_stale_refused_total{resource=bills}", 0) == stale
+    stale = refused.type is tenure.StaleToken  # or the hold had heard of it before
+    assert read(registry).get("tenure_stale_refused_total{resource=bills}", 0) == stale
 
 
 def test_asyncio_clients_are_counted_alike(site: Site, metrics: Metrics, registry: CollectorRegistry) -> None:
@@ -159,17 +159,17 @@ def test_asyncio_clients_are_counted_alike(site: Site, metrics: Metrics, registr
             await asyncio.gather(*(one() for _ in range(20)))
 
     asyncio.run(main())
-    found = nonzero(registry, "holdfast_attempts", "holdfast_contended", "holdfast_held", "holdfast_waiting")
-    assert found.pop("holdfast_contended_total{resource=bills}") >= 10
-    assert found == {"holdfast_attempts_total{outcome=acquired,resource=bills}": 20}
+    found = nonzero(registry, "tenure_attempts", "tenure_contended", "tenure_held", "tenure_waiting")
+    assert found.pop("tenure_contended_total{resource=bills}") >= 10
+    assert found == {"tenure_attempts_total{outcome=acquired,resource=bills}": 20}
 
 
 def test_refused_stale_token_is_counted_once_by_its_name(metrics: Metrics, registry: CollectorRegistry) -> None:
     """Whatever guard it was: the rule tells."""
     line = line_name("any/where", "bills:ledger")
-    with pytest.raises(holdfast.StaleToken):
+    with pytest.raises(tenure.StaleToken):
         admit(Fence(line, 2), Fence(line, 1))
-    assert nonzero(registry, "holdfast_stale") == {"holdfast_stale_refused_total{resource=bills}": 1}
+    assert nonzero(registry, "tenure_stale") == {"tenure_stale_refused_total{resource=bills}": 1}
 
 
 # Labels.
@@ -200,7 +200,7 @@ def test_label_is_what_by_says_of_the_name(
         sample.labels["resource"]: sample.value
         for family in text_string_to_metric_families(generate_latest(registry).decode())
         for sample in family.samples
-        if sample.name == "holdfast_attempts_total"
+        if sample.name == "tenure_attempts_total"
     }
     assert found == labels
     metrics.close()
@@ -212,9 +212,9 @@ def test_labels_have_a_bound_beyond_which_all_are_other(registry: CollectorRegis
     metrics.follow(hub)
     for number in range(10_000):
         hub.emit("acquired", resource=f"tenant{number}", ticket=str(number), seconds=0.0)
-    found = nonzero(registry, "holdfast_attempts")
+    found = nonzero(registry, "tenure_attempts")
     assert len(found) == 11
-    assert found["holdfast_attempts_total{outcome=acquired,resource=other}"] == 9990
+    assert found["tenure_attempts_total{outcome=acquired,resource=other}"] == 9990
     metrics.close()
 
 
@@ -228,10 +228,10 @@ def test_client_that_is_not_followed_any_more_leaves_no_gauge_behind(registry: C
     hub.emit("entered", resource="a", ticket="1")
     hub.emit("acquired", resource="a", ticket="2", seconds=0.0)
     hub.emit("suspect", resource="a", ticket="2")
-    assert len(nonzero(registry, "holdfast_waiting", "holdfast_held", "holdfast_suspect")) == 3
+    assert len(nonzero(registry, "tenure_waiting", "tenure_held", "tenure_suspect")) == 3
     stop()
     hub.emit("released", resource="a", ticket="2", seconds=0.0, ending="released")
-    assert nonzero(registry, "holdfast_waiting", "holdfast_held", "holdfast_suspect", "holdfast_hold_") == {}
+    assert nonzero(registry, "tenure_waiting", "tenure_held", "tenure_suspect", "tenure_hold_") == {}
     metrics.close()
 
 
@@ -248,7 +248,7 @@ def test_hold_that_was_there_before_takes_no_gauge_below_zero(registry: Collecto
 def test_one_registry_takes_one_and_again_after_it_was_closed(registry: CollectorRegistry) -> None:
     """A second one would count everything twice."""
     first = Metrics(registry=registry)
-    with pytest.raises(holdfast.UsageError, match="already"):
+    with pytest.raises(tenure.UsageError, match="already"):
         Metrics(registry=registry)
     first.close()
     Metrics(registry=registry).close()
@@ -271,7 +271,7 @@ def test_event_within_an_event_as_from_a_signal_handler_does_not_block(registry:
         hub.emit("acquired", resource="outer", ticket="o", seconds=0.0)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert len(nonzero(registry, "holdfast_attempts")) == 2
+    assert len(nonzero(registry, "tenure_attempts")) == 2
     metrics.close()
 
 
@@ -289,8 +289,8 @@ def test_many_threads_lose_no_count(registry: CollectorRegistry) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
-    found = nonzero(registry, "holdfast_attempts", "holdfast_held", "holdfast_waiting")
-    assert found == {"holdfast_attempts_total{outcome=acquired,resource=a}": 4000}
+    found = nonzero(registry, "tenure_attempts", "tenure_held", "tenure_waiting")
+    assert found == {"tenure_attempts_total{outcome=acquired,resource=a}": 4000}
     metrics.close()
 
 
@@ -315,15 +315,15 @@ def test_missing_package_is_told_in_a_sentence() -> None:
         ("metrics", "prometheus_client", "metrics"),
         ("tracing", "opentelemetry", "tracing"),
     ):
-        program = f"import sys; sys.modules[{package!r}] = None\nimport holdfast.{module}"
+        program = f"import sys; sys.modules[{package!r}] = None\nimport tenure.{module}"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
         last = done.stderr.strip().splitlines()[-1]
-        assert last.startswith(f"ImportError: holdfast.{module} needs the package "), last
-        assert last.endswith(f"pip install 'holdfast[{extra}]'"), last
+        assert last.startswith(f"ImportError: tenure.{module} needs the package "), last
+        assert last.endswith(f"pip install 'tenure[{extra}]'"), last
 
 
-def test_importing_holdfast_imports_neither() -> None:
+def test_importing_tenure_imports_neither() -> None:
     """Nobody pays for what nobody uses."""
-    program = "import holdfast, sys; print([m for m in ('prometheus_client', 'opentelemetry') if m in sys.modules])"
+    program = "import tenure, sys; print([m for m in ('prometheus_client', 'opentelemetry') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

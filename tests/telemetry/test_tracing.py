@@ -1,4 +1,4 @@
-"""holdfast.tracing: the spans of real stores, as OpenTelemetry's own exporter in memory has them."""
+"""tenure.tracing: the spans of real stores, as OpenTelemetry's own exporter in memory has them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-import holdfast
-from holdfast import aio
-from holdfast.events import Hub
-from holdfast.fence import Fence, admit, line_name
-from holdfast.tracing import Tracing
-from tests.conformance.worlds import eventually
+import tenure
+from tenure import aio
+from tenure.events import Hub
+from tenure.fencing._fence import Fence, admit, line_name
+from tenure.tracing import Tracing
+from tests.conformance.store_worlds import eventually
 from tests.telemetry.conftest import TTL, Site
 
 
@@ -34,7 +34,7 @@ class Traces:
         self.tracing = Tracing(tracer_provider=self.provider)
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.exporter.get_finished_spans() if span.name == f"holdfast.{name}"]
+        return [span for span in self.exporter.get_finished_spans() if span.name == f"tenure.{name}"]
 
     def only(self, name: str) -> ReadableSpan:
         (span,) = self.spans(name)
@@ -50,7 +50,7 @@ def traces() -> Iterator[Traces]:
 
 
 def of(span: ReadableSpan, attribute: str) -> object:
-    return (span.attributes or {}).get(f"holdfast.{attribute}")
+    return (span.attributes or {}).get(f"tenure.{attribute}")
 
 
 def id_of(span: ReadableSpan) -> int:
@@ -61,7 +61,7 @@ def id_of(span: ReadableSpan) -> int:
 
 def links(span: ReadableSpan) -> dict[object, int]:
     """Where it links to, by why."""
-    return {(link.attributes or {})["holdfast.link"]: link.context.span_id for link in span.links}
+    return {(link.attributes or {})["tenure.link"]: link.context.span_id for link in span.links}
 
 
 def seconds(span: ReadableSpan) -> float:
@@ -72,7 +72,7 @@ def seconds(span: ReadableSpan) -> float:
 
 def test_waiter_is_linked_to_the_holder_it_waited_behind(site: Site, traces: Traces) -> None:
     """Two clients: the hold of the second links to its wait, and that to the hold of the first."""
-    with holdfast.connect(site.url) as one, holdfast.connect(site.url) as other, ThreadPoolExecutor() as pool:
+    with tenure.connect(site.url) as one, tenure.connect(site.url) as other, ThreadPoolExecutor() as pool:
         traces.tracing.follow(one)
         traces.tracing.follow(other)
         entered = threading.Event()
@@ -85,8 +85,8 @@ def test_waiter_is_linked_to_the_holder_it_waited_behind(site: Site, traces: Tra
         second = waiting.result()
         second.release()
     by_ticket = {(span.name, of(span, "ticket")): span for span in traces.exporter.get_finished_spans()}
-    first_wait, first_hold = (by_ticket[f"holdfast.{name}", first.id] for name in ("acquire", "hold"))
-    second_wait, second_hold = (by_ticket[f"holdfast.{name}", second.id] for name in ("acquire", "hold"))
+    first_wait, first_hold = (by_ticket[f"tenure.{name}", first.id] for name in ("acquire", "hold"))
+    second_wait, second_hold = (by_ticket[f"tenure.{name}", second.id] for name in ("acquire", "hold"))
     assert len(by_ticket) == 4
     assert links(first_hold) == {"wait": id_of(first_wait)}
     assert links(first_wait) == {}
@@ -102,11 +102,11 @@ def test_waiter_is_linked_to_the_holder_it_waited_behind(site: Site, traces: Tra
 
 def test_holder_elsewhere_is_named_by_its_ticket(site: Site, traces: Traces) -> None:
     """A holder that nobody follows here, as one in another process: no link, but the id that joins them."""
-    with holdfast.connect(site.url) as other, holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as other, tenure.connect(site.url) as client:
         hold = other.lock("ledger").acquire()
         client.lock("warm").acquire().release()
         traces.tracing.follow(client)
-        with pytest.raises(holdfast.AcquireTimeout):
+        with pytest.raises(tenure.AcquireTimeout):
             client.lock("ledger").acquire(timeout=2.0)
         assert client.lock("ledger").try_acquire() is None
     waited, busy = traces.spans("acquire")
@@ -118,7 +118,7 @@ def test_holder_elsewhere_is_named_by_its_ticket(site: Site, traces: Traces) -> 
 
 def test_lost_hold_is_an_error_with_its_reason(site: Site, traces: Traces) -> None:
     """A partition that lasts: suspect within, lost at the end."""
-    with holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as client:
         traces.tracing.follow(client)
         hold = client.lock("ledger").acquire()
         site.proxy.blackhole()
@@ -128,12 +128,12 @@ def test_lost_hold_is_an_error_with_its_reason(site: Site, traces: Traces) -> No
     span = traces.only("hold")
     assert (span.status.status_code, of(span, "ending")) == (StatusCode.ERROR, "expired")
     assert span.status.description
-    assert [event.name for event in span.events] == ["holdfast.suspect"]
+    assert [event.name for event in span.events] == ["tenure.suspect"]
 
 
 def test_forced_release_is_told_after_the_hold_it_ended(site: Site, traces: Traces) -> None:
     """By whom, and why."""
-    with holdfast.connect(site.url) as client:
+    with tenure.connect(site.url) as client:
         traces.tracing.follow(client)
         hold = client.lock("ledger").acquire()
         time.sleep(0.5)  # see test_metrics
@@ -146,7 +146,7 @@ def test_forced_release_is_told_after_the_hold_it_ended(site: Site, traces: Trac
 
 def test_spans_are_children_of_what_was_current(site: Site, traces: Traces) -> None:
     """In a thread, and in each of two tasks."""
-    with holdfast.connect(site.url) as client, traces.tracer.start_as_current_span("thread") as outer:
+    with tenure.connect(site.url) as client, traces.tracer.start_as_current_span("thread") as outer:
         traces.tracing.follow(client)
         with client.lock("ledger"):
             pass
@@ -173,10 +173,10 @@ def test_spans_are_children_of_what_was_current(site: Site, traces: Traces) -> N
 def test_refused_stale_token_is_an_event_of_the_current_span(traces: Traces) -> None:
     """There, where the write was tried."""
     line = line_name("billing", "ledger")
-    with pytest.raises(holdfast.StaleToken), traces.tracer.start_as_current_span("write"):
+    with pytest.raises(tenure.StaleToken), traces.tracer.start_as_current_span("write"):
         admit(Fence(line, 2), Fence(line, 1))
     (span,) = traces.exporter.get_finished_spans()
-    assert [event.name for event in span.events if event.name.startswith("holdfast")] == ["holdfast.stale_refused"]
+    assert [event.name for event in span.events if event.name.startswith("tenure")] == ["tenure.stale_refused"]
 
 
 def test_client_that_is_not_followed_any_more_leaves_no_span_open(traces: Traces) -> None:

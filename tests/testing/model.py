@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from holdfast.lease import Mode
-from holdfast.testing import Event, History, Kind
-from holdfast.testing.spans import beliefs
+from tenure._core.lease import Mode
+from tenure.testing import Event, History, Kind
+from tenure.testing.history.intervals import beliefs
 
 LIMIT = 2
 TTL = 20.0
@@ -33,7 +33,7 @@ class _Asked:
 
 @dataclass
 class PerfectLine:
-    """One line of exclusive tickets, readers or seats, first come, first served."""
+    """A line of exclusive tickets, readers or seats, first come, first served."""
 
     kind: str
     events: list[Event] = field(default_factory=list)
@@ -45,7 +45,7 @@ class PerfectLine:
     leaving: list[_Asked] = field(default_factory=list)
 
     def act(self, choice: int) -> None:
-        """One step of one client's, or of the store's."""
+        """Take one step of one client's, or of the store's."""
         self.now += 1.0
         self._admit()
         actions: list[Callable[[], None]] = []

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
-from holdfast import turn
-from holdfast.backends.memory.server import MemoryStore
-from holdfast.belief import Belief
-from holdfast.errors import StoreUnavailable
-from holdfast.hold import Holding
-from holdfast.keys import Keys
-from holdfast.lease import Entry, Lease, Line, Ticket
-from holdfast.reaper import Reaper
-from holdfast.recipes.semaphore import SeatRule
-from holdfast.turn import Blockers, Look, Patience, Rule, Steps
+from tenure._backends.memory.server import MemoryStore
+from tenure._core import turn
+from tenure._core.belief import Belief
+from tenure._core.guarded_keys import Keys
+from tenure._core.hold import Holding
+from tenure._core.lease import Entry, Lease, Line, Reach, Ticket
+from tenure._core.reaper import Reaper
+from tenure._core.recipes.semaphore import SeatRule
+from tenure._core.turn import Blockers, Look, Patience, Steps
+from tenure.errors import StoreUnavailable
 
 Bug = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -84,8 +84,8 @@ def seats_that_watch_one_ticket() -> Iterator[None]:
 def wake_taken_for_success() -> Iterator[None]:
     """The predecessor has left, so it must be my turn: but it had only given up waiting."""
 
-    def look_again(me: Ticket, rule: Rule, entry: Entry, lease: Lease, patience: Patience, clock: Any) -> Steps[Line]:
-        line: Line = yield Look(lease, me, rule.reach, patience.request_until(clock.now()))
+    def look_again(me: Ticket, reach: Reach, entry: Entry, lease: Lease, patience: Patience, clock: Any) -> Steps[Line]:
+        line: Line = yield Look(lease, me, reach, patience.request_until(clock.now()))
         return line._replace(tickets=line.tickets[-1:])
 
     with patch.object(turn, "_look_again", look_again):
@@ -123,7 +123,7 @@ def reaper_that_tries_once() -> Iterator[None]:
 
     def try_once(self: Reaper, entry: Entry, pause: float) -> None:
         try:
-            self._withdraw(entry, self._around.clock.now())
+            self._withdraw(entry, self._context.clock.now())
         except StoreUnavailable:
             pass
         self._owned.discard(entry.id)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.backends.memory.lease import MemoryLease
-from holdfast.backends.memory.server import MemoryStore
-from holdfast.lease import Committed, Compare, Delete, Entry, Line, Put, Reach, Ticket
+from tenure._backends.memory.lease import MemoryLease
+from tenure._backends.memory.server import MemoryStore
+from tenure._core.lease import Committed, Compare, Delete, Entry, Line, Put, Reach, Ticket
 
 Change = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -33,7 +33,7 @@ def leave_without_token() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watch_that_does_not_fire() -> Iterator[None]:
-    """Nobody hears of a departure."""
+    """A departure is heard by no watch."""
 
     def tell(self: MemoryStore, line: str, ticket_id: str, *, amended: bool, arrived: bool = False) -> None:
         return None
@@ -44,7 +44,7 @@ def watch_that_does_not_fire() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watch_that_misses_what_was_before() -> Iterator[None]:
-    """What happened between the reading of the line and the watch is not told."""
+    """A change between the reading of the line and the watch is not told."""
 
     def changed(self: MemoryStore, line: str, since: Line, watch: Any) -> bool:
         return False
@@ -55,7 +55,7 @@ def watch_that_misses_what_was_before() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watch_that_is_deaf_to_amendments() -> Iterator[None]:
-    """Only departures and arrivals are told, whatever was asked for."""
+    """Departures and arrivals alone are told, whatever was asked for."""
     right = MemoryStore._tell
 
     def tell(self: MemoryStore, line: str, ticket_id: str, *, amended: bool, arrived: bool = False) -> None:
@@ -165,7 +165,7 @@ def enter_that_is_not_idempotent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def close_that_leaves_the_tickets() -> Iterator[None]:
-    """What a lease put into lines stays when it is closed or revoked."""
+    """Tickets of a lease stay when it is closed or revoked."""
 
     def expire(self: MemoryStore, lease_id: str) -> None:
         self._leases.pop(lease_id, None)
@@ -188,7 +188,7 @@ def values_cut_short() -> Iterator[None]:
 
 @contextlib.contextmanager
 def survey_without_its_front() -> Iterator[None]:
-    """Whoever asks for the first two is shown all."""
+    """A survey of the first two shows all."""
     right = MemoryLease.survey
 
     def survey(self: MemoryLease, resource: str, until: float, *, front: int | None = None) -> Line:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from holdfast.lease import Mode
-from holdfast.testing import Event, History, Kind
+from tenure._core.lease import Mode
+from tenure.testing import Event, History, Kind
 
 TTL = 5.0
 
@@ -93,7 +93,7 @@ class Story:
         return self.call(client, "write", at, end, kind, value=value)
 
     def keeps(self, at: float, *values: str, counter: int | None = None) -> Story:
-        """What the fenced store has in the end."""
+        """The contents of the fenced store in the end."""
         self.add(at, "store", Kind.STORE, "counter", count=len(values) if counter is None else counter)
         self.add(at, "store", Kind.STORE, "contents", count=len(values))
         for value in values:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.lease import Mode
-from holdfast.testing import History, Kind, Verdict, check_history
-from holdfast.testing.checkers import s1, s2, s3, s6, s7
-from holdfast.testing.fenced import s5
-from holdfast.testing.grounded import s4, s8, s9, s11
-from holdfast.testing.linearizability import s10
-from holdfast.testing.verdicts import VIOLATIONS_MAX, Outcome
+from tenure._core.lease import Mode
+from tenure.testing import History, Kind, Verdict, check_history
+from tenure.testing.history.check_fencing import s5
+from tenure.testing.history.check_linearizability import s10
+from tenure.testing.history.check_promises import s1, s2, s3, s6, s7
+from tenure.testing.history.check_truth import s4, s8, s9, s11
+from tenure.testing.history.verdicts import VIOLATIONS_MAX, Outcome
 from tests.testing.stories import READ, Story, seat
 
 Checker = Callable[[History], Verdict]
@@ -88,7 +88,7 @@ def test_ticket_of_a_lease_that_nobody_saw_may_have_gone_with_it() -> None:
 
 
 def test_ticket_goes_with_the_first_end_of_a_lease_that_lived_twice() -> None:
-    """Its grant was sent twice, and the second arrived after its end: the ticket went with its first life."""
+    """A grant was sent twice, and the second arrived after the lease's end: the ticket went with its first life."""
     story = Story().had("a", 1, 1, 2).stands("a", 1, 1.5, 5, cause="").lease_ended("a", 5.1)
     assert s8(story.history).failed, "it was gone before the lease was seen to end"
     story = Story().had("a", 1, 1, 2).stands("a", 1, 1.5, 5, cause="", since=4.9)
@@ -106,14 +106,14 @@ def test_release_beside_the_closing_of_its_client_may_leave_the_ticket_to_it() -
 
 @pytest.mark.parametrize("check", [check for check, _ in GOOD.values()])
 def test_empty_history_is_unknown(check: Checker) -> None:
-    """Nothing was examined, so nothing was shown."""
+    """A history without events has shown nothing."""
     verdict = check(History())
     assert verdict.outcome is Outcome.UNKNOWN
     assert verdict.reason
 
 
 def bad() -> Iterator[tuple[str, str, Checker, Story]]:
-    """One seeded violation each, told in a word."""
+    """Histories with one seeded violation each, told in a word."""
     yield "S1", "a look after the successor's ok", s1, two_holds().looked("a", 1, 5.5, True)
     yield "S1", "a renewal begun after it", s1, two_holds().call("a", "renew", 5.5, 6, hold="t1", token=1)
     paused = two_holds().stood_still("a", 3.5, 5.5).looked("a", 1, 5.6, True)
@@ -306,7 +306,7 @@ def _lease_taken(story: Story, at: float) -> Story:
 
 @pytest.mark.parametrize(("check", "story"), [pytest.param(c, s, id=k) for k, c, s in fine()])
 def test_near_miss_passes(check: Checker, story: Story) -> None:
-    """What only looks wrong is not reported."""
+    """A history that only looks wrong is not reported."""
     verdict = check(story.history)
     assert verdict.outcome is Outcome.PASSED, verdict.violations
 
@@ -351,7 +351,7 @@ def test_observer_that_goes_back_is_told_of_every_step() -> None:
 
 
 def test_two_events_of_one_virtual_moment_are_in_the_order_they_were_recorded() -> None:
-    """In virtual time nothing takes time: the order of the record is what happened."""
+    """Virtual time does not pass by itself: the order of the record is what happened."""
     before = Story().had("a", 1, 1, 1)
     before.add(1, "a", Kind.CHECK, since=1.0, held=True, hold="t1", token=1)
     assert s1(before.had("b", 2, 1, 1).history).passed
@@ -395,13 +395,13 @@ def test_report_names_what_was_asked_for_and_could_not_be_judged() -> None:
 
 
 def test_report_of_nothing_is_unknown() -> None:
-    """No verdict is no pass."""
+    """A report without verdicts is no pass."""
     assert check_history(History(), []).outcome is Outcome.UNKNOWN
     assert check_history(History()).outcome is Outcome.UNKNOWN
 
 
 def test_report_is_a_table_with_the_first_violations() -> None:
-    """For people: a row per property, then what went wrong and the events it rests on."""
+    """The report for people has a row per property, then what went wrong and the events it rests on."""
     told = str(check_history(two_holds().looked("a", 1, 5.5, True).history, ["S1", "S2"]))
     assert "S1   failed   no belief after a successor's" in told
     assert "a believed in 'x' at 5.500000 with token 1, 0.500000 s after b had it with token 2" in told

@@ -1,4 +1,4 @@
-"""The suite of `holdfast.testing.conformance`, as a backend's author runs it: a toy passes it, and broken ones fail."""
+"""The suite of `tenure.testing.conformance`, as a backend's author runs it: a toy passes it, and broken ones fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from holdfast.testing.conformance import World
-from tests.conformance.worlds import EtcdWorld, MemoryWorld, ZooKeeperWorld
+from tenure.testing.conformance import StoreWorld
+from tests.conformance.store_worlds import EtcdWorld, MemoryWorld, ZooKeeperWorld
 
 TOY = """
-from holdfast import backends
-from holdfast.backends.memory import MemoryBackend, MemoryStore
-from holdfast.clock import SYSTEM_CLOCK
+from tenure import backends
+from tenure._backends.memory import MemoryBackend, MemoryStore
+from tenure._core.base.clock import SYSTEM_CLOCK
 
 class Store(MemoryStore):
     pass
@@ -31,10 +31,10 @@ backends.register("toy", open_toy)
 """
 CONFTEST = """
 import pytest
-from holdfast.testing.conformance import *
+from tenure.testing.conformance import *
 import toy
 
-class ToyWorld(World):
+class ToyWorld(StoreWorld):
     def __init__(self, face):
         super().__init__(face)
         self.url = f"toy://{self.namespace}"
@@ -119,11 +119,11 @@ Store.commit = commit""",
 def write(pytester: pytest.Pytester, bug: str = "") -> None:
     pytester.makepyfile(toy=TOY.format(bug=bug))
     pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(test_conformance="from holdfast.testing.conformance.suite import *")
+    pytester.makepyfile(test_conformance="from tenure.testing.conformance.suite import *")
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """In a process of its own, as strict as this suite."""
+    """Run such a suite in a process of its own, as strict as this one."""
     return pytester.run(
         sys.executable, "-m", "pytest", "-W", "error", "--strict-markers", "-p", "no:cacheprovider", "-q", *arguments
     )
@@ -140,12 +140,12 @@ def test_toy_backend_passes_and_is_told_what_its_world_does_not_know(pytester: p
     told = re.findall(r"SKIPPED \[(\d+)\] .*: ToyWorld does not define (.*)", done.stdout.str())
     assert sum(int(times) for times, _ in told) == counts["skipped"]
     faults = {fault for _, faults in told for fault in faults.split(", ")}
-    assert faults == {"lose_answer", "lose_request", "cut", "reset", "leases", "work", "entrusts"}
+    assert faults == {"lose_answer", "lose_request", "cut", "reset", "leases", "work", "has_delegation"}
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_broken_backend_fails_the_test_of_what_it_breaks(pytester: pytest.Pytester, bug: str) -> None:
-    """One bug each, and the test that is about it. Without the bug it passes: see above."""
+    """Backends with one bug each fail the test that is about it. Without the bug it passes: see above."""
     source, test = BUGS[bug]
     write(pytester, source)
     assert "failed" in run(pytester, "-k", test, "--timeout=60").parseoutcomes()
@@ -159,9 +159,9 @@ def test_failed_test_of_the_suite_shows_the_values(pytester: pytest.Pytester) ->
 
 
 def test_world_that_is_left_dirty_fails_its_test(pytester: pytest.Pytester) -> None:
-    """What stands in the store after the clients were closed is an error, whatever the test said."""
+    """A ticket in the store after the clients were closed is an error, whatever the test said."""
     write(pytester)
-    impatient = "from holdfast.testing.conformance import fixtures\nfixtures.eventually = lambda what: what()\n"
+    impatient = "from tenure.testing.conformance import store_world\nstore_world.eventually = lambda what: what()\n"
     pytester.makeconftest(CONFTEST.replace("return list(self.store.lines)", 'return ["toy/forgotten"]') + impatient)
     done = run(pytester, "-k", "test_enter_returns_the_line_with_my_ticket_and_its_token")
     done.assert_outcomes(passed=1, errors=1, deselected=done.parseoutcomes()["deselected"])
@@ -169,7 +169,7 @@ def test_world_that_is_left_dirty_fails_its_test(pytester: pytest.Pytester) -> N
 
 
 @pytest.mark.parametrize("kind", [MemoryWorld, EtcdWorld, ZooKeeperWorld])
-def test_our_own_worlds_know_every_fault(kind: type[World]) -> None:
-    """Nothing of the suite is skipped for our own backends."""
+def test_our_own_worlds_know_every_fault(kind: type[StoreWorld]) -> None:
+    """Our own backends skip nothing of the suite."""
     for fault in ("lose_answer", "lose_request", "forget", "cut", "heal", "reset", "leases", "work"):
-        assert getattr(kind, fault) is not getattr(World, fault)
+        assert getattr(kind, fault) is not getattr(StoreWorld, fault)

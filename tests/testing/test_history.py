@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.lease import Mode
-from holdfast.testing import Event, History, Kind, MemoryRecorder, Recorder, UnreadableHistory, monotonic
-from holdfast.testing.check import UNREADABLE, main
-from holdfast.testing.event import from_line, to_line
+from tenure._core.lease import Mode
+from tenure.testing import Event, History, Kind, MemoryRecorder, Recorder, UnreadableHistory, monotonic
+from tenure.testing.check import UNREADABLE, main
+from tenure.testing.history.event import from_line, to_line
 from tests.testing.stories import Story, seat
 
 PATIENCE_SECONDS = 20.0
 WRITER = """
 import sys
-from holdfast.testing import Event, Kind, Recorder
+from tenure.testing import Event, Kind, Recorder
 recorder = Recorder(sys.argv[1])
 number = 0
 while number < int(sys.argv[3]):
@@ -117,7 +117,7 @@ def test_torn_last_line_is_left_out_and_told(tmp_path: Path) -> None:
 
 
 def test_last_line_that_only_lacks_its_end_is_an_event(tmp_path: Path) -> None:
-    """All of it is there."""
+    """An event without its line's end is whole."""
     path = tmp_path / "history"
     path.write_bytes(to_line(Event(1.0, "a", Kind.DIED))[:-1])
     history = History.read(path)
@@ -125,7 +125,7 @@ def test_last_line_that_only_lacks_its_end_is_an_event(tmp_path: Path) -> None:
 
 
 def test_empty_line_within_a_file_is_refused(tmp_path: Path) -> None:
-    """Only an end may be missing, never a middle."""
+    """A file may lack its end, never a middle."""
     path = tmp_path / "history"
     path.write_bytes(b"\n" + to_line(Event(1.0, "a", Kind.DIED)))
     with pytest.raises(UnreadableHistory, match=":1: "):
@@ -133,7 +133,7 @@ def test_empty_line_within_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_are_merged_by_their_stamps(tmp_path: Path) -> None:
-    """One order for all processes, whatever file they wrote; of one moment, as they were given."""
+    """Events of all processes are in one order, whatever file they stand in; of one moment, as they were given."""
     for name, stamps in (("a", (1.0, 3.0, 5.0)), ("b", (2.0, 3.0, 4.0))):
         with Recorder(tmp_path / name) as recorder:
             for at in stamps:
@@ -197,7 +197,7 @@ def test_two_processes_are_in_one_order(tmp_path: Path) -> None:
 
 
 def test_many_threads_share_a_recorder(tmp_path: Path) -> None:
-    """No line is torn, none is lost, and each thread's events are in its order."""
+    """A shared recorder tears and loses no line, and each thread's events are in its order."""
     with Recorder(tmp_path / "history") as recorder:
 
         def work(name: str) -> None:
@@ -224,7 +224,7 @@ def test_memory_recorder_stamps_by_the_clock_it_was_given() -> None:
 
 
 def test_history_is_a_sequence_with_look_ups() -> None:
-    """What every checker starts from."""
+    """A history has the look-ups that every checker starts from."""
     story = Story().had("b", 2, 3, 4).had("a", 1, 1, 2, resource="y")
     history = story.history
     assert [event.at for event in history] == [1, 2, 3, 4]
@@ -309,9 +309,9 @@ def test_command_line_refuses_what_is_no_history(tmp_path: Path, capsys: pytest.
 
 
 def test_module_runs_from_the_command_line(tmp_path: Path) -> None:
-    """`python -m holdfast.testing.check FILE`, without a warning."""
+    """`python -m tenure.testing.check FILE`, without a warning."""
     path = written(tmp_path, Story().had("a", 7, 1, 2).had("b", 6, 3, 4))
-    command = [sys.executable, "-W", "error", "-m", "holdfast.testing.check", path, "--properties", "S3"]
+    command = [sys.executable, "-W", "error", "-m", "tenure.testing.check", path, "--properties", "S3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert "asked for 'x' after token 7 was out, and got the older token 6" in done.stdout

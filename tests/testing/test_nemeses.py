@@ -32,12 +32,12 @@ from typing import TypeVar
 import pytest
 from kazoo.client import KazooClient
 
-import holdfast
-from holdfast.testing.servers import Condition, Member, ServerFailed, etcdctl, zk_four_letter
-from holdfast.testing.servers import cluster as cluster_module
-from holdfast.testing.servers.specs import Kind
-from holdfast.testing.torture.ground import make_ground, possible
-from holdfast.testing.torture.nemeses import (
+import tenure
+from tenure.testing.servers import Condition, Member, ServerFailed, etcdctl, zk_four_letter
+from tenure.testing.servers import cluster as cluster_module
+from tenure.testing.servers.specs import Kind
+from tests.conformance.store_worlds import eventually
+from tests.verify.torture.nemeses import (
     NEMESES,
     UnknownNemesis,
     administration,
@@ -49,27 +49,27 @@ from holdfast.testing.torture.nemeses import (
     processes,
     upheaval,
 )
-from holdfast.testing.torture.nemeses.catalogue import SINGLES
-from holdfast.testing.torture.nemeses.claims import all_servers, one_server, wait_serving
-from holdfast.testing.torture.nemeses.control import statuses
-from holdfast.testing.torture.nemeses.machines import data_of
-from holdfast.testing.torture.nemeses.mixed import All
-from holdfast.testing.torture.nemeses.removals import session_password
-from holdfast.testing.torture.parts import Ground, Need, Worker
-from tests.conformance.worlds import eventually
+from tests.verify.torture.nemeses.catalogue import SINGLES
+from tests.verify.torture.nemeses.claims import all_servers, one_server, wait_serving
+from tests.verify.torture.nemeses.control import statuses
+from tests.verify.torture.nemeses.machines import data_of
+from tests.verify.torture.nemeses.mixed import All
+from tests.verify.torture.nemeses.removals import session_password
+from tests.verify.torture.parts import Need, Rig, Worker
+from tests.verify.torture.rig import make_rig, possible
 
 SECONDS = 0.4
 WRITES_SECONDS = 4.0
 """Of a fault that only a write shows: a traced server takes its time until the next one comes."""
 CLIENTS = 2
 BACKENDS: tuple[Kind, ...] = ("etcd", "zookeeper")
-SHARED: frozenset[Need] = frozenset({"proxies", "tmpfs", "quota"})  # auth makes every etcdctl slow: a ground of its own
+SHARED: frozenset[Need] = frozenset({"proxies", "tmpfs", "quota"})  # auth makes every etcdctl slow
 LOOK_SECONDS = 0.02
 WAIT_SECONDS = 10.0
 Seen = TypeVar("Seen")
 
 
-# --- the crew and the diary
+# --- the workers and the fault_log
 
 
 class SleepingWorker:
@@ -107,15 +107,15 @@ class SleepingWorker:
         self.orders.append(words)
 
 
-class SleepingCrew:
-    """Workers at the places of a ground; the first one is the holder."""
+class SleepingWorkers:
+    """Workers at the places of a rig; the first one is the holder."""
 
     def __init__(self, places: Sequence[str]) -> None:
         self.sleepers = [SleepingWorker(place) for place in places]
-        self.workers: Sequence[Worker] = self.sleepers
+        self.all: Sequence[Worker] = self.sleepers
 
     def holder(self) -> Worker | None:
-        return self.workers[0]
+        return self.all[0]
 
     def close(self) -> None:
         for worker in self.sleepers:
@@ -132,8 +132,8 @@ class SleepingCrew:
 
 
 @dataclass
-class ListedDiary:
-    """Who broke what, in order; what is broken now; whose ticket an administrator removes."""
+class ListedFaultLog:
+    """The fault log as lists: faults in order, what is broken now, tickets that an administrator removes."""
 
     begun: list[tuple[str, str]] = field(default_factory=list)
     now: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -161,26 +161,26 @@ class ListedDiary:
 
 
 @pytest.fixture(scope="module")
-def grounds() -> Iterator[dict[str, Ground]]:
-    """One ground per store for all tests of this module. Every nemesis mends what it breaks, so they share it."""
+def rigs() -> Iterator[dict[str, Rig]]:
+    """The rigs, one per store for all tests of this module. Every nemesis mends what it breaks, so they share it."""
     with ExitStack() as stack:
         yield {
             backend: stack.enter_context(
-                closing(make_ground(backend, clients=CLIENTS, needs=SHARED & possible(backend), seed=1))
+                closing(make_rig(backend, clients=CLIENTS, needs=SHARED & possible(backend), seed=1))
             )
             for backend in BACKENDS
         }
 
 
 @pytest.fixture
-def crew() -> Iterator[SleepingCrew]:
-    with closing(SleepingCrew([f"client-{n}" for n in range(CLIENTS)])) as made:
+def workers() -> Iterator[SleepingWorkers]:
+    with closing(SleepingWorkers([f"client-{n}" for n in range(CLIENTS)])) as made:
         yield made
 
 
 @contextmanager
 def looking(look: Callable[[], object]) -> Iterator[list[object]]:
-    """What is seen, again and again, while the block runs; nothing where looking itself fails."""
+    """Look again and again while the block runs, and collect what is seen; nothing where looking itself fails."""
     seen: list[object] = []
     ended = threading.Event()
 
@@ -200,7 +200,7 @@ def looking(look: Callable[[], object]) -> Iterator[list[object]]:
 
 
 def looking_once(monkeypatch: pytest.MonkeyPatch, look: Callable[[], Seen], *modules: ModuleType) -> list[Seen]:
-    """What is seen while a fault of these modules lasts: each lasts until it was looked at, and no longer."""
+    """Look once while a fault of these modules lasts: each lasts until it was looked at, and no longer."""
     seen: list[Seen] = []
     for module in modules:
         monkeypatch.setattr(module, "last", lambda _: seen.append(look()))
@@ -208,16 +208,16 @@ def looking_once(monkeypatch: pytest.MonkeyPatch, look: Callable[[], Seen], *mod
 
 
 @contextmanager
-def traffic(ground: Ground) -> Iterator[None]:
+def traffic(rig: Rig) -> Iterator[None]:
     """A client that takes and gives back locks through the first place's proxies, whatever happens to them; it has
     begun to when this yields.
     """
     begun, ended = threading.Event(), threading.Event()
 
     def use() -> None:
-        with holdfast.connect(ground.url("client-0"), ttl=5, timeout=1) as client:
+        with tenure.connect(rig.url("client-0"), ttl=5, timeout=1) as client:
             while not ended.is_set():
-                with contextlib.suppress(holdfast.HoldfastError):
+                with contextlib.suppress(tenure.TenureError):
                     with client.lock("traffic").acquire(timeout=1):
                         begun.set()
                         ended.wait(0.05)
@@ -232,14 +232,14 @@ def traffic(ground: Ground) -> Iterator[None]:
         thread.join()
 
 
-def write_and_read(ground: Ground) -> None:
+def write_and_read(rig: Rig) -> None:
     """The store takes a write and gives it back."""
     text = f"{time.monotonic_ns():x}"
-    if ground.cluster.kind == "etcd":
-        assert etcdctl(ground.cluster, "put", "probe", text).stdout == "OK\n"
-        assert etcdctl(ground.cluster, "get", "probe", "--print-value-only").stdout == f"{text}\n"
+    if rig.cluster.kind == "etcd":
+        assert etcdctl(rig.cluster, "put", "probe", text).stdout == "OK\n"
+        assert etcdctl(rig.cluster, "get", "probe", "--print-value-only").stdout == f"{text}\n"
         return
-    client = KazooClient(hosts=",".join(ground.cluster.endpoints))
+    client = KazooClient(hosts=",".join(rig.cluster.endpoints))
     client.start(10)
     try:
         client.ensure_path("/probe")
@@ -250,16 +250,16 @@ def write_and_read(ground: Ground) -> None:
         client.close()
 
 
-def rules(ground: Ground) -> list[str]:
-    """What iptables does at any place, in a ground of namespaces."""
-    if "namespaces" not in ground.has:
+def rules(rig: Rig) -> list[str]:
+    """The rules of iptables at any place, in a rig of namespaces."""
+    if "namespaces" not in rig.has:
         return []
-    places = [*ground.clients, *(f"server-{n}" for n in range(len(ground.cluster.members)))]
-    return [rule for place in places for rule in rules_at(ground, place)]
+    places = [*rig.clients, *(f"server-{n}" for n in range(len(rig.cluster.members)))]
+    return [rule for place in places for rule in rules_at(rig, place)]
 
 
-def rules_at(ground: Ground, place: str) -> list[str]:
-    namespace = [*ground.command("client-0")][-1].replace("client-0", place)
+def rules_at(rig: Rig, place: str) -> list[str]:
+    namespace = [*rig.command("client-0")][-1].replace("client-0", place)
     command = ["ip", "netns", "exec", namespace, "iptables", "-S"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if line.startswith("-A")]
@@ -271,56 +271,56 @@ def status(pid: int, line: str) -> str:
     return next(found.partition("\t")[2] for found in text.splitlines() if found.startswith(f"{line}:"))
 
 
-def pids(ground: Ground) -> list[int]:
-    return [member.pid for member in ground.cluster.members]
+def pids(rig: Rig) -> list[int]:
+    return [member.pid for member in rig.cluster.members]
 
 
-def stopped(ground: Ground) -> bool:
-    return any(status(pid, "State").startswith("T") for pid in pids(ground))
+def stopped(rig: Rig) -> bool:
+    return any(status(pid, "State").startswith("T") for pid in pids(rig))
 
 
-def traced(ground: Ground) -> bool:
-    return any(status(pid, "TracerPid") != "0" for pid in pids(ground))
+def traced(rig: Rig) -> bool:
+    return any(status(pid, "TracerPid") != "0" for pid in pids(rig))
 
 
 def strike(
     name: str,
-    ground: Ground,
-    crew: SleepingCrew,
+    rig: Rig,
+    workers: SleepingWorkers,
     look: Callable[[], object] = lambda: None,
     *,
     seconds: float = SECONDS,
 ) -> Struck:
     """Let one nemesis strike, and see to it that nothing is broken afterwards."""
-    diary = ListedDiary()
+    fault_log = ListedFaultLog()
     with looking(look) as seen:
-        NEMESES[name]().strike(ground, crew, diary, Random(f"{name}/{ground.cluster.kind}"), seconds)
-    assert_whole(ground, crew, diary)
-    return Struck(diary, seen)
+        NEMESES[name]().strike(rig, workers, fault_log, Random(f"{name}/{rig.cluster.kind}"), seconds)
+    assert_whole(rig, workers, fault_log)
+    return Struck(fault_log, seen)
 
 
 @dataclass
 class Struck:
-    """What came of a strike."""
+    """The outcome of a strike."""
 
-    diary: ListedDiary
+    fault_log: ListedFaultLog
     seen: list[object]
 
 
-def assert_whole(ground: Ground, crew: SleepingCrew, diary: ListedDiary) -> None:
-    """Everything serves, and nothing of any fault is left."""
-    assert all(member.condition is Condition.RUNNING for member in ground.cluster.members)
-    assert not stopped(ground)
-    assert not traced(ground)
-    assert rules(ground) == []
-    assert not +diary.now
-    assert all(worker.process.poll() is None for worker in crew.sleepers)
-    assert all(not status(worker.pid, "State").startswith("T") for worker in crew.sleepers)
-    write_and_read(ground)
+def assert_whole(rig: Rig, workers: SleepingWorkers, fault_log: ListedFaultLog) -> None:
+    """Assert that everything serves, and nothing of any fault is left."""
+    assert all(member.condition is Condition.RUNNING for member in rig.cluster.members)
+    assert not stopped(rig)
+    assert not traced(rig)
+    assert rules(rig) == []
+    assert not +fault_log.now
+    assert all(worker.process.poll() is None for worker in workers.sleepers)
+    assert all(not status(worker.pid, "State").startswith("T") for worker in workers.sleepers)
+    write_and_read(rig)
 
 
 def cases(*names: str) -> list[tuple[Kind, str]]:
-    """These nemeses with each store they are for, where this machine can do what they need."""
+    """The nemeses of these names with each store they are for, where this machine can do what they need."""
     return [
         (backend, name)
         for backend in BACKENDS
@@ -336,7 +336,7 @@ over = pytest.mark.parametrize
 
 
 def test_as_root_every_nemesis_is_among_the_cases() -> None:
-    """What a machine can't do is left out of these tests; nobody should believe that of root's."""
+    """Nemeses that a machine can't do are left out of these tests; as root none is."""
     if os.geteuid() == 0:
         left_out = {k.name for k in SINGLES for b in BACKENDS if b in k.backends and not k.needs <= possible(b)}
         assert left_out == set()
@@ -369,40 +369,40 @@ def test_a_run_needs_what_its_nemeses_need_and_all_needs_what_the_machine_has() 
 
 @over(("backend", "name"), cases("kill", "stop", "suspend"))
 def test_a_worker_that_dies_is_replaced_and_one_that_stands_goes_on(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    struck = strike(name, grounds[backend], crew)
-    assert crew.deeds == (["kill", "replace"] if name == "kill" else ["stop", "resume"])
-    assert struck.diary.counts[name] == 1
-    assert [words.split()[0] for words in crew.orders] == (["jump"] if name == "suspend" else [])
+    struck = strike(name, rigs[backend], workers)
+    assert workers.deeds == (["kill", "replace"] if name == "kill" else ["stop", "resume"])
+    assert struck.fault_log.counts[name] == 1
+    assert [words.split()[0] for words in workers.orders] == (["jump"] if name == "suspend" else [])
 
 
 @over(("backend", "name"), cases("kill-server", "kill-leader", "rolling-restart", "full-stop"))
 def test_killed_servers_are_started_again(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    ground = grounds[backend]
-    before, leader = pids(ground), ground.cluster.leader()
-    at = ground.cluster.members.index(leader)
-    strike(name, ground, crew)
-    new = [n for n, (old, now) in enumerate(zip(before, pids(ground), strict=True)) if old != now]
+    rig = rigs[backend]
+    before, leader = pids(rig), rig.cluster.leader()
+    at = rig.cluster.members.index(leader)
+    strike(name, rig, workers)
+    new = [n for n, (old, now) in enumerate(zip(before, pids(rig), strict=True)) if old != now]
     assert len(new) == (3 if name in ("rolling-restart", "full-stop") else 1)
     assert name != "kill-leader" or new == [at]
 
 
 @over(("backend", "name"), cases("stop-server", "stop-leader"))
 def test_stopped_servers_stand_still_and_go_on(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground = grounds[backend]
-    leader = ground.cluster.leader()
+    rig = rigs[backend]
+    leader = rig.cluster.leader()
 
     def standing() -> list[Member]:
-        assert eventually(lambda: stopped(ground))  # a signal takes its time to reach a process
-        return [member for member in ground.cluster.members if status(member.pid, "State").startswith("T")]
+        assert eventually(lambda: stopped(rig))  # a signal takes its time to reach a process
+        return [member for member in rig.cluster.members if status(member.pid, "State").startswith("T")]
 
     seen = looking_once(monkeypatch, standing, processes)
-    strike(name, ground, crew)
+    strike(name, rig, workers)
     ((stood,),) = seen
     assert name != "stop-leader" or stood is leader
 
@@ -415,13 +415,13 @@ def test_stopped_servers_stand_still_and_go_on(
     cases("stall", "stall-loop", "clock-rate", "clock-jump", "fork", "cancel", "session-move"),
 )
 def test_orders_reach_a_worker_and_clocks_are_set_right_again(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    struck = strike(name, grounds[backend], crew)
+    struck = strike(name, rigs[backend], workers)
     words = {"clock-rate": "clock", "clock-jump": "jump", "session-move": "hop"}.get(name, name)
-    assert {order.split()[0] for order in crew.orders} == {words}
-    assert name != "clock-rate" or crew.orders[-1] == "clock 1"
-    assert struck.diary.counts[name] > 0
+    assert {order.split()[0] for order in workers.orders} == {words}
+    assert name != "clock-rate" or workers.orders[-1] == "clock 1"
+    assert struck.fault_log.counts[name] > 0
 
 
 # --- links
@@ -437,29 +437,29 @@ CUT_OFF = {"partition-client", "one-way-to-servers", "one-way-to-client", "reset
 
 @over(("backend", "name"), cases(*LINKS))
 def test_links_are_broken_and_mended(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a cut, a reset and a loss do to a connection is tested with the ground: here, that there are some."""
-    ground = grounds[backend]
-    seen = looking_once(monkeypatch, lambda: len(rules(ground)), links, network)
-    with connections(ground) if name == "partition-member" else contextlib.nullcontext():
-        struck = strike(name, ground, crew)
-    if "namespaces" in ground.has:
+    """Links are broken: what that does to a connection is tested with the rig."""
+    rig = rigs[backend]
+    seen = looking_once(monkeypatch, lambda: len(rules(rig)), links, network)
+    with connections(rig) if name == "partition-member" else contextlib.nullcontext():
+        struck = strike(name, rig, workers)
+    if "namespaces" in rig.has:
         assert max(seen) > 0
-    cut = [client for fault, client in struck.diary.begun if fault == "cut"]
+    cut = [client for fault, client in struck.fault_log.begun if fault == "cut"]
     assert len(cut) == (name in CUT_OFF) or name.startswith("partition")
-    assert struck.diary.begun[0][0] in (name, *LINKS)
+    assert struck.fault_log.begun[0][0] in (name, *LINKS)
 
 
 @contextmanager
-def connections(ground: Ground) -> Iterator[None]:
+def connections(rig: Rig) -> Iterator[None]:
     """A client at each place that has a connection to its member."""
     program = "import socket, sys; s = socket.create_connection(sys.argv[1:]); print(flush=True); sys.stdin.read()"
     with ExitStack() as stack:
-        for place in ground.clients:
-            match = re.search(r"//(?:.*@)?([\d.]+):(\d+)", ground.url(place))
+        for place in rig.clients:
+            match = re.search(r"//(?:.*@)?([\d.]+):(\d+)", rig.url(place))
             assert match
-            command = [*ground.command(place), sys.executable, "-c", program, match[1], match[2]]
+            command = [*rig.command(place), sys.executable, "-c", program, match[1], match[2]]
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             stack.callback(child.communicate)
             assert child.stdout is not None
@@ -472,42 +472,45 @@ def connections(ground: Ground) -> Iterator[None]:
 
 @over(("backend", "name"), cases("drop-answers", "drop-requests"))
 def test_one_in_ten_requests_fails_and_the_others_do_not(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    outcomes = requests_while(grounds[backend], crew, name)
+    outcomes = requests_while(rigs[backend], workers, name)
     assert 0 < outcomes.count(None) < len(outcomes) / 2
 
 
 @over(("backend", "name"), cases("delay", "hold-answers"))
-def test_answers_come_late(grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str) -> None:
-    outcomes = [took for took in requests_while(grounds[backend], crew, name) if took is not None]
+def test_answers_come_late(rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str) -> None:
+    outcomes = [took for took in requests_while(rigs[backend], workers, name) if took is not None]
     assert max(outcomes) > SECONDS / 4
 
     def is_prompt() -> bool:
-        took = request(grounds[backend])
+        took = request(rigs[backend])
         return took is not None and took < SECONDS / 4
 
     assert eventually(is_prompt)
 
 
-def requests_while(ground: Ground, crew: SleepingCrew, name: str) -> list[float | None]:
-    """How long each of many requests took at the first place, before, during and after; None where it failed."""
+def requests_while(rig: Rig, workers: SleepingWorkers, name: str) -> list[float | None]:
+    """The seconds that each of many requests took at the first place, before, during and after;
+
+    None where it failed.
+    """
     took: list[float | None] = []
-    with looking(lambda: took.append(request(ground))):
-        diary = ListedDiary()
-        NEMESES[name]().strike(ground, crew, diary, Random(3), 3 * SECONDS)
+    with looking(lambda: took.append(request(rig))):
+        fault_log = ListedFaultLog()
+        NEMESES[name]().strike(rig, workers, fault_log, Random(3), 3 * SECONDS)
         time.sleep(SECONDS)  # the last ones find everything whole
-    assert_whole(ground, crew, diary)
+    assert_whole(rig, workers, fault_log)
     return took
 
 
-def request(ground: Ground) -> float | None:
-    """One request through the first place's first proxy on a connection of its own; None where that breaks."""
-    host, _, port = ground.proxies["client-0", "server-0"].endpoint.partition(":")
+def request(rig: Rig) -> float | None:
+    """Send a request through the first place's first proxy on a connection of its own; None where that breaks."""
+    host, _, port = rig.proxies["client-0", "server-0"].endpoint.partition(":")
     began = time.monotonic()
     try:
         with socket.create_connection((host, int(port)), timeout=WAIT_SECONDS) as connection:
-            return time.monotonic() - began if ask(connection, ground.cluster.kind) else None
+            return time.monotonic() - began if ask(connection, rig.cluster.kind) else None
     except OSError:
         return None
 
@@ -535,43 +538,47 @@ if "strace" in possible("etcd"):
 
     @over(("backend", "name"), cases("slow-disk"))
     def test_servers_are_traced_while_their_disks_are_slow(
-        grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+        rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
     ) -> None:
-        ground, before = grounds[backend], pids(grounds[backend])
-        with traffic(ground):
-            struck = strike(name, ground, crew, lambda: traced(ground))
+        rig, before = rigs[backend], pids(rigs[backend])
+        with traffic(rig):
+            struck = strike(name, rig, workers, lambda: traced(rig))
         assert True in struck.seen
-        assert pids(ground) == before
+        assert pids(rig) == before
 
     @over(("backend", "name"), cases("failing-disk", "no-space"))
     def test_a_server_complains_of_its_failing_disk_and_is_started_again(
-        grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+        rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
     ) -> None:
         """etcd may be dead before anybody sees it traced: its log is the witness."""
-        ground, before, said = grounds[backend], pids(grounds[backend]), logs(grounds[backend])
-        with traffic(ground):
-            strike(name, ground, crew, seconds=WRITES_SECONDS)
+        rig, before, said = rigs[backend], pids(rigs[backend]), logs(rigs[backend])
+        with traffic(rig):
+            strike(name, rig, workers, seconds=WRITES_SECONDS)
         complaint = "input/output error" if name == "failing-disk" else "no space left on device"
-        news = [text.removeprefix(old) for old, text in zip(said, logs(ground), strict=True)]
+        news = [text.removeprefix(old) for old, text in zip(said, logs(rig), strict=True)]
         assert [complaint in text for text in news].count(True) == 1
-        assert sum(old != now for old, now in zip(before, pids(ground), strict=True)) == 1
+        assert sum(old != now for old, now in zip(before, pids(rig), strict=True)) == 1
 
-    def logs(ground: Ground) -> list[str]:
-        """All that the servers have written so far, in small letters."""
-        return [(data_of(m).parent / "log").read_text("utf-8", "replace").lower() for m in ground.cluster.members]
+    def logs(rig: Rig) -> list[str]:
+        """The logs that the servers have written so far, in small letters."""
+        return [(data_of(m).parent / "log").read_text("utf-8", "replace").lower() for m in rig.cluster.members]
 
 
 if "tmpfs" in possible("etcd"):
 
     @over(("backend", "name"), cases("disk-full"))
     def test_a_full_disk_has_space_again(
-        grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
+        rigs: dict[str, Rig],
+        workers: SleepingWorkers,
+        backend: Kind,
+        name: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        ground = grounds[backend]
-        disks = [data_of(member) for member in ground.cluster.members]
+        rig = rigs[backend]
+        disks = [data_of(member) for member in rig.cluster.members]
         seen = looking_once(monkeypatch, lambda: min(shutil.disk_usage(path).free for path in disks), disk)
-        with traffic(ground):
-            strike(name, ground, crew)
+        with traffic(rig):
+            strike(name, rig, workers)
         assert seen == [0]
         assert min(shutil.disk_usage(path).free for path in disks) > 0
 
@@ -580,76 +587,76 @@ if "tmpfs" in possible("etcd"):
 
 
 @over(("backend", "name"), cases("churn"))
-def test_the_leader_changes(grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str) -> None:
-    """By the store's own count of its leaders: one may lead again before anybody sees another."""
-    ground = grounds[backend]
-    ground.cluster.leader()
-    before = term(ground)
-    strike(name, ground, crew)
-    ground.cluster.leader()
-    assert term(ground) > before
+def test_the_leader_changes(rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str) -> None:
+    """The leader changes by the store's own count: one may lead again before another is seen."""
+    rig = rigs[backend]
+    rig.cluster.leader()
+    before = term(rig)
+    strike(name, rig, workers)
+    rig.cluster.leader()
+    assert term(rig) > before
 
 
-def term(ground: Ground) -> int:
+def term(rig: Rig) -> int:
     """etcd's raft term, ZooKeeper's epoch: it grows with every election."""
-    if ground.cluster.kind == "etcd":
-        return max(int(one["Status"]["raftTerm"]) for one in statuses(ground.cluster))
-    said = zk_four_letter(ground.cluster.leader().metrics_endpoint, "srvr")
+    if rig.cluster.kind == "etcd":
+        return max(int(one["Status"]["raftTerm"]) for one in statuses(rig.cluster))
+    said = zk_four_letter(rig.cluster.leader().metrics_endpoint, "srvr")
     (zxid,) = re.findall(r"^Zxid: 0x([0-9a-f]+)$", said, re.MULTILINE)
     return int(zxid, 16) >> 32
 
 
 @over(("backend", "name"), cases("replace-member"))
 def test_a_replaced_member_begins_with_an_empty_disk(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    ground = grounds[backend]
-    marks = [data_of(member) / "mark" for member in ground.cluster.members]
+    rig = rigs[backend]
+    marks = [data_of(member) / "mark" for member in rig.cluster.members]
     for mark in marks:
         mark.touch()
-    strike(name, ground, crew)
+    strike(name, rig, workers)
     assert [mark.exists() for mark in marks].count(False) == 1
 
 
 @over(("backend", "name"), cases("compaction"))
 def test_compaction_makes_the_store_forget(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    ground = grounds[backend]
-    with traffic(ground):
-        struck = strike(name, ground, crew)
-    assert struck.diary.counts["compacted"] > 0
-    assert "compacted" in etcdctl(ground.cluster, "get", "probe", "--rev=1").stderr
+    rig = rigs[backend]
+    with traffic(rig):
+        struck = strike(name, rig, workers)
+    assert struck.fault_log.counts["compacted"] > 0
+    assert "compacted" in etcdctl(rig.cluster, "get", "probe", "--rev=1").stderr
 
 
 @over(("backend", "name"), cases("quota"))
 def test_a_full_store_refuses_writes_until_it_is_emptied(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground = grounds[backend]
-    seen = looking_once(monkeypatch, lambda: etcdctl(ground.cluster, "put", "probe", "").stderr, administration)
-    strike(name, ground, crew)
+    rig = rigs[backend]
+    seen = looking_once(monkeypatch, lambda: etcdctl(rig.cluster, "put", "probe", "").stderr, administration)
+    strike(name, rig, workers)
     (complaint,) = seen
     assert "space exceeded" in complaint
-    assert etcdctl(ground.cluster, "alarm", "list").stdout == ""
+    assert etcdctl(rig.cluster, "alarm", "list").stdout == ""
 
 
-def test_logins_end_and_the_store_still_takes_new_ones(crew: SleepingCrew) -> None:
+def test_logins_end_and_the_store_still_takes_new_ones(workers: SleepingWorkers) -> None:
     needs: frozenset[Need] = frozenset({"auth"})
-    with closing(make_ground("etcd", clients=CLIENTS, needs=needs)) as ground:
-        user, password = ground.cluster.auth or ("", "")
-        login = post(ground, "/v3/auth/authenticate", {"name": user, "password": password})["token"]
-        assert "error" not in post(ground, "/v3/kv/range", {"key": "eA=="}, str(login))
-        with holdfast.connect(ground.truth_url, ttl=5) as client, client.lock("kept").acquire(timeout=5) as hold:
-            struck = strike("auth-expiry", ground, crew)
+    with closing(make_rig("etcd", clients=CLIENTS, needs=needs)) as rig:
+        user, password = rig.cluster.auth or ("", "")
+        login = post(rig, "/v3/auth/authenticate", {"name": user, "password": password})["token"]
+        assert "error" not in post(rig, "/v3/kv/range", {"key": "eA=="}, str(login))
+        with tenure.connect(rig.truth_url, ttl=5) as client, client.lock("kept").acquire(timeout=5) as hold:
+            struck = strike("auth-expiry", rig, workers)
             hold.renew()
-        assert "invalid auth token" in str(post(ground, "/v3/kv/range", {"key": "eA=="}, str(login))["error"])
-    assert struck.diary.counts["logins ended"] > 0
+        assert "invalid auth token" in str(post(rig, "/v3/kv/range", {"key": "eA=="}, str(login))["error"])
+    assert struck.fault_log.counts["logins ended"] > 0
 
 
-def post(ground: Ground, path: str, body: dict[str, str], login: str = "") -> dict[str, object]:
-    """What the gateway of the first server answers, an error too."""
-    url, headers = f"http://{ground.cluster.endpoints[0]}{path}", {"Authorization": login} if login else {}
+def post(rig: Rig, path: str, body: dict[str, str], login: str = "") -> dict[str, object]:
+    """Return what the gateway of the first server answers, an error too."""
+    url, headers = f"http://{rig.cluster.endpoints[0]}{path}", {"Authorization": login} if login else {}
     asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(asked, timeout=WAIT_SECONDS) as answer:
@@ -661,33 +668,33 @@ def post(ground: Ground, path: str, body: dict[str, str], login: str = "") -> di
     return told
 
 
-def test_no_leader_is_moved_while_none_is_known(grounds: dict[str, Ground], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_leader_is_moved_while_none_is_known(rigs: dict[str, Rig], monkeypatch: pytest.MonkeyPatch) -> None:
     """etcdctl leaves out what is zero, and fails while a server is gone."""
     told: list[object] = [[{"Status": {"header": {"member_id": 7}}}], []]
     moved: list[object] = []
     monkeypatch.setattr(upheaval, "statuses", lambda _: told.pop())
     monkeypatch.setattr(upheaval, "try_control", lambda *words: moved.append(words))
-    upheaval._move_leader(grounds["etcd"], Random(1))
-    upheaval._move_leader(grounds["etcd"], Random(1))
+    upheaval._move_leader(rigs["etcd"], Random(1))
+    upheaval._move_leader(rigs["etcd"], Random(1))
     assert told == []
     assert moved == []
 
 
 @over(("backend", "name"), cases("admin-remove", "lease-revoke", "session-kill"))
 def test_a_removed_ticket_is_lost_to_its_holder_and_the_diary_knows_whose_hand_it_was(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind, name: str
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind, name: str
 ) -> None:
-    ground = grounds[backend]
-    with holdfast.connect(ground.truth_url, ttl=20) as client:
+    rig = rigs[backend]
+    with tenure.connect(rig.truth_url, ttl=20) as client:
         hold = client.lock("taken").acquire(timeout=5)
-        struck = strike(name, ground, crew)
+        struck = strike(name, rig, workers)
         assert hold.lost.wait(5)
-    assert struck.diary.removed == [hold.id if name == "admin-remove" else hold.lease_id]
-    assert struck.diary.counts[f"{name}: done"] == 1
+    assert struck.fault_log.removed == [hold.id if name == "admin-remove" else hold.lease_id]
+    assert struck.fault_log.counts[f"{name}: done"] == 1
 
 
-def test_a_session_password_is_the_one_that_the_server_gave(grounds: dict[str, Ground]) -> None:
-    client = KazooClient(hosts=grounds["zookeeper"].cluster.endpoints[0])
+def test_a_session_password_is_the_one_that_the_server_gave(rigs: dict[str, Rig]) -> None:
+    client = KazooClient(hosts=rigs["zookeeper"].cluster.endpoints[0])
     client.start(10)
     try:
         session, password = client.client_id
@@ -701,64 +708,64 @@ def test_a_session_password_is_the_one_that_the_server_gave(grounds: dict[str, G
 
 
 @over("backend", BACKENDS)
-def test_a_mixture_has_no_two_that_touch_the_same(grounds: dict[str, Ground], backend: Kind) -> None:
-    ground = grounds[backend]
+def test_a_mixture_has_no_two_that_touch_the_same(rigs: dict[str, Rig], backend: Kind) -> None:
+    rig = rigs[backend]
     sizes = set()
     for seed in range(200):
-        chosen = All().choose(ground, Random(seed))
+        chosen = All().choose(rig, Random(seed))
         touched = [thing for kind in chosen for thing in kind.touches]
         assert len(touched) == len(set(touched))
-        assert all(kind.needs <= ground.has and backend in kind.backends for kind in chosen)
+        assert all(kind.needs <= rig.has and backend in kind.backends for kind in chosen)
         sizes.add(len(chosen))
     assert sizes == {1, 2, 3}
 
 
 @over("backend", BACKENDS)
 def test_all_strikes_with_several_and_leaves_everything_whole(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind
 ) -> None:
-    ground, diary = grounds[backend], ListedDiary()
+    rig, fault_log = rigs[backend], ListedFaultLog()
     for seed in (5, 6):
-        NEMESES["all"]().strike(ground, crew, diary, Random(seed), SECONDS)
-        assert_whole(ground, crew, diary)
-    assert len(diary.counts) > 2
+        NEMESES["all"]().strike(rig, workers, fault_log, Random(seed), SECONDS)
+        assert_whole(rig, workers, fault_log)
+    assert len(fault_log.counts) > 2
 
 
 @over("backend", BACKENDS)
 def test_two_that_break_servers_at_the_same_time_take_different_ones(
-    grounds: dict[str, Ground], crew: SleepingCrew, backend: Kind
+    rigs: dict[str, Rig], workers: SleepingWorkers, backend: Kind
 ) -> None:
     """Together they may leave no quorum; both mend, and the servers serve."""
-    ground, diary, failed = grounds[backend], ListedDiary(), []
+    rig, fault_log, failed = rigs[backend], ListedFaultLog(), []
 
     def strike_too() -> None:
         try:
-            NEMESES["stop-leader"]().strike(ground, crew, diary, Random(1), SECONDS)
+            NEMESES["stop-leader"]().strike(rig, workers, fault_log, Random(1), SECONDS)
         except ServerFailed as error:
             failed.append(error)
 
     other = threading.Thread(target=strike_too)
     other.start()
-    NEMESES["kill-leader"]().strike(ground, crew, diary, Random(2), SECONDS)
+    NEMESES["kill-leader"]().strike(rig, workers, fault_log, Random(2), SECONDS)
     other.join()
     assert failed == []
-    assert {fault for fault, _ in diary.begun} == {"stop-leader", "kill-leader"}
-    assert_whole(ground, crew, diary)
+    assert {fault for fault, _ in fault_log.begun} == {"stop-leader", "kill-leader"}
+    assert_whole(rig, workers, fault_log)
 
 
-def test_a_claimed_server_is_nobody_elses(grounds: dict[str, Ground]) -> None:
-    ground, random = grounds["etcd"], Random(1)
-    with one_server(ground, random, "leader") as first, one_server(ground, random, "leader") as second:
-        assert first is ground.cluster.leader()
+def test_a_claimed_server_is_nobody_elses(rigs: dict[str, Rig]) -> None:
+    rig, random = rigs["etcd"], Random(1)
+    with one_server(rig, random, "leader") as first, one_server(rig, random, "leader") as second:
+        assert first is rig.cluster.leader()
         assert second is not first
-        wait_serving(ground)
+        wait_serving(rig)
     claimed: list[Sequence[Member]] = []
 
     def claim_all() -> None:
-        with all_servers(ground) as members:
+        with all_servers(rig) as members:
             claimed.append(members)
 
-    with one_server(ground, random):
+    with one_server(rig, random):
         waiting = threading.Thread(target=claim_all)
         waiting.start()
         waiting.join(0.1)
@@ -768,12 +775,12 @@ def test_a_claimed_server_is_nobody_elses(grounds: dict[str, Ground]) -> None:
 
 
 def test_a_nemesis_whose_servers_do_not_come_back_says_so(
-    grounds: dict[str, Ground], crew: SleepingCrew, monkeypatch: pytest.MonkeyPatch
+    rigs: dict[str, Rig], workers: SleepingWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground, diary = grounds["etcd"], ListedDiary()
+    rig, fault_log = rigs["etcd"], ListedFaultLog()
     with monkeypatch.context() as patch:
         patch.setattr(cluster_module, "READY_SECONDS", 0.0)
         with pytest.raises(ServerFailed, match="not ready within"):
-            NEMESES["kill-server"]().strike(ground, crew, diary, Random(1), 0.0)
-    ground.cluster.wait_ready()
-    assert_whole(ground, crew, diary)
+            NEMESES["kill-server"]().strike(rig, workers, fault_log, Random(1), 0.0)
+    rig.cluster.wait_ready()
+    assert_whole(rig, workers, fault_log)

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.lease
-from holdfast.testing import check_history
-from holdfast.testing.simulation import Mode, Plan, Totals, carry_out, plan, shrink, simulate
-from holdfast.testing.simulation.command import main, run
-from holdfast.testing.simulation.plan import Action, Actor, Client, Fault, Section
-from holdfast.testing.simulation.shrink import law
-from holdfast.testing.simulation.strands import Blocked, Scheduler
-from holdfast.testing.simulation.times import Rate
-from holdfast.testing.simulation.world import recorded_run
+import tenure._core.lease
+from tenure.testing import check_history
 from tests.testing.seeded_bugs import BUGS, FOUND_BY_DEMANDING_PROGRESS, LAWS
+from tests.verify.simulation import Mode, Plan, Totals, carry_out, plan, shrink, simulate
+from tests.verify.simulation.clocks import Rate
+from tests.verify.simulation.command import main, run
+from tests.verify.simulation.plan import Action, Actor, Client, Fault, Section
+from tests.verify.simulation.run import recorded_run
+from tests.verify.simulation.scheduler import Blocked, Scheduler
+from tests.verify.simulation.shrink import law
 
 SEEDS = 1500
 """In each mode."""
@@ -63,7 +63,7 @@ def test_every_operation_and_every_fault_is_met(totals: Totals) -> None:
 
 
 def test_seed_run_twice_is_the_same_run() -> None:
-    """What ran before does not matter."""
+    """A seed is the same run, whatever ran before."""
     once = [_print_of(seed) for seed in range(10)]
     assert [_print_of(seed) for seed in reversed(range(10))] == once[::-1]
 
@@ -102,7 +102,7 @@ def test_tracing_changes_nothing() -> None:
 
 
 def test_no_thread_is_started_and_nothing_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread, no real time."""
+    """A simulation takes one thread and no real time."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the simulation is single-threaded and never waits")
@@ -113,11 +113,11 @@ def test_no_thread_is_started_and_nothing_sleeps(monkeypatch: pytest.MonkeyPatch
 
 
 def test_chance_outside_is_as_before() -> None:
-    """What a run takes over it gives back."""
+    """A run gives back what it takes over."""
     state = random.getstate()
     simulate(1, Mode.SAFETY)
     assert random.getstate() == state
-    assert vars(holdfast.lease)["secrets"] is secrets
+    assert vars(tenure._core.lease)["secrets"] is secrets
 
 
 def test_wait_where_nothing_may_wait_is_refused() -> None:
@@ -144,7 +144,7 @@ def test_seeded_bug_is_found(name: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_failing_seed_shrinks_and_still_fails() -> None:
-    """What is left fails by the same law, is smaller in every way, and runs the same again."""
+    """A shrunk plan fails by the same law, is smaller in every way, and runs the same again."""
     with BUGS["release_by_name"]():
         seed = next(s for s in range(50) if simulate(s, Mode.SAFETY, traced=False).violation)
         whole = plan(seed, Mode.SAFETY)
@@ -178,7 +178,7 @@ def test_ticket_removed_by_an_administrator_does_not_come_back() -> None:
 
 
 def test_seed_that_does_not_fail_does_not_shrink() -> None:
-    """Nothing is found where nothing is wrong."""
+    """A seed that does not fail has nothing to shrink."""
     assert shrink(plan(0, Mode.SAFETY)) is None
 
 

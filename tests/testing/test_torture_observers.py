@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.lease import Mode
-from holdfast.testing import Event, History, Kind, MemoryRecorder, Outcome, check_history
-from holdfast.testing.torture.diary import RunDiary
-from holdfast.testing.torture.observers.etcd import EtcdObserver
-from holdfast.testing.torture.observers.gateway import Gateway
-from holdfast.testing.torture.observers.jute import NotALog, Transaction, read_log
-from holdfast.testing.torture.observers.moments import Moments
-from holdfast.testing.torture.observers.truth import Truth, line_and_place
-from holdfast.testing.torture.observers.zookeeper import _gap, committed
-from tests.conformance.worlds import eventually
+from tenure._core.lease import Mode
+from tenure.testing import Event, History, Kind, MemoryRecorder, Outcome, check_history
+from tests.conformance.store_worlds import eventually
 from tests.servers import Cluster, etcdctl
+from tests.verify.torture.fault_log import RunFaultLog
+from tests.verify.torture.observers.etcd import EtcdObserver
+from tests.verify.torture.observers.gateway import Gateway
+from tests.verify.torture.observers.jute import NotALog, Transaction, read_log
+from tests.verify.torture.observers.moments import Moments
+from tests.verify.torture.observers.truth import Truth, line_and_place
+from tests.verify.torture.observers.zookeeper import _gap, committed
 
 
 def test_moments_tell_between_which_two_something_happened() -> None:
-    """After the last question that had not reached it, by the first answer that had."""
+    """A place was reached after the last question that had not reached it, by the first answer that had."""
     moments = Moments()
     moments.answered(10, asked_at=1.0, answered_at=1.5)
     moments.answered(10, asked_at=2.0, answered_at=2.5)
@@ -56,7 +56,7 @@ def test_etcd_observer_sees_every_ticket_and_leaves_out_what_is_none(
     etcd_observer: EtcdObserver, singles: dict[str, Cluster]
 ) -> None:
     """Owner, mode, weight, limit, token from the store; an amendment is no creation; what stays is counted."""
-    value = json.dumps({"holdfast": 1, "id": "a" * 20, "owner": "w1", "mode": "seat", "weight": 2, "limit": 3})
+    value = json.dumps({"tenure": 1, "id": "a" * 20, "owner": "w1", "mode": "seat", "weight": 2, "limit": 3})
     key = "torture-parts/seats/1f-0"
     assert etcdctl(singles["etcd"], "put", key, value).returncode == 0
     assert etcdctl(singles["etcd"], "put", key, value).returncode == 0
@@ -144,9 +144,9 @@ def test_transaction_log_is_read_up_to_where_it_was_cut_off(tmp_path: Path) -> N
 
 def test_administrators_removals_get_their_cause() -> None:
     """The ticket named in a key, and everything of a lease that was ended by hand."""
-    diary = RunDiary(MemoryRecorder())
-    diary.removing(ticket="torture/x/1f-" + "a" * 20)
-    diary.removing(lease="2f")
+    fault_log = RunFaultLog(MemoryRecorder())
+    fault_log.removing(ticket="torture/x/1f-" + "a" * 20)
+    fault_log.removing(lease="2f")
     events = (
         Event(1.0, "w", Kind.TRUTH, "removed", "x", hold="a" * 20, lease="1f"),
         Event(2.0, "w", Kind.TRUTH, "removed", "x", hold="b" * 20, lease="1f"),
@@ -154,7 +154,7 @@ def test_administrators_removals_get_their_cause() -> None:
         Event(4.0, "w", Kind.TRUTH, "lease_ended", lease="2f"),
         Event(5.0, "w", Kind.TRUTH, "lease_ended", lease="1f"),
     )
-    assert [e.cause for e in Truth(events).told_of(diary.removals).events] == ["admin", "", "admin", "admin", ""]
+    assert [e.cause for e in Truth(events).told_of(fault_log.removals).events] == ["admin", "", "admin", "admin", ""]
 
 
 def test_ticket_that_came_back_is_a_stay_of_its_own() -> None:
@@ -190,7 +190,7 @@ def test_ticket_that_came_back_is_a_stay_of_its_own() -> None:
 
 
 def test_stream_that_was_broken_off_before_it_began_ends_at_once(singles: dict[str, Cluster]) -> None:
-    """Whoever closes an observer must not wait for a watch that connects a moment later."""
+    """Closing an observer must not wait for a watch that connects a moment later."""
     host, _, port = singles["etcd"].endpoints[0].rpartition(":")
     gateway = Gateway(host, int(port), None)
     gateway.break_off()

@@ -1,4 +1,4 @@
-"""The parts of the torture by themselves: diary, fenced store, skewed clock, verdict."""
+"""The parts of the torture by themselves: fault_log, fenced store, skewed clock, verdict."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SYSTEM_CLOCK
-from holdfast.errors import StoreRefused
-from holdfast.lease import Mode
-from holdfast.signals import Signal
-from holdfast.testing import (
+from tenure._core.base.clock import SYSTEM_CLOCK
+from tenure._core.base.signals import Signal
+from tenure._core.lease import Mode
+from tenure.errors import StoreRefused
+from tenure.testing import (
     Event,
     History,
     Kind,
@@ -24,40 +24,40 @@ from holdfast.testing import (
     check_history,
     monotonic,
 )
-from holdfast.testing.torture.diary import RunDiary
-from holdfast.testing.torture.nemeses import make
-from holdfast.testing.torture.nemeses.kinds import Backends, Spared
-from holdfast.testing.torture.observers.truth import Truth
-from holdfast.testing.torture.pulse import Pulse
-from holdfast.testing.torture.register import Register
-from holdfast.testing.torture.run import Trial
-from holdfast.testing.torture.verdict import Phases, judge, too_little
-from holdfast.testing.torture.worker.skewed import SkewedClock
-from tests.conformance.worlds import eventually
+from tests.conformance.store_worlds import eventually
+from tests.verify.torture.fault_log import RunFaultLog
+from tests.verify.torture.nemeses import make
+from tests.verify.torture.nemeses.kinds import Backends, Excuse
+from tests.verify.torture.observers.truth import Truth
+from tests.verify.torture.pulse import Pulse
+from tests.verify.torture.register import Register
+from tests.verify.torture.run import Trial
+from tests.verify.torture.verdict import Phases, judge, too_little
+from tests.verify.torture.worker.skewed import SkewedClock
 
-# The diary.
+# The fault_log.
 
 
 def test_faults_of_one_name_are_one_stretch_however_they_overlap() -> None:
-    """From the first beginning to the last end; each is counted."""
+    """The stretch goes from the first beginning to the last end; each fault is counted."""
     records = MemoryRecorder()
-    diary = RunDiary(records)
-    one, other = diary.broken("cut", "w1"), diary.broken("cut", "w1")
-    with diary.broken("slow"):
+    fault_log = RunFaultLog(records)
+    one, other = fault_log.broken("cut", "w1"), fault_log.broken("cut", "w1")
+    with fault_log.broken("slow"):
         one.__enter__()
         other.__enter__()
         one.__exit__(None, None, None)
         other.__exit__(None, None, None)
     told = [(event.kind.value, event.operation, event.client) for event in records.history()]
     assert told == [("fault", "slow", ""), ("fault", "cut", "w1"), ("healed", "cut", "w1"), ("healed", "slow", "")]
-    assert diary.counts == {"cut": 2, "slow": 1}
+    assert fault_log.counts == {"cut": 2, "slow": 1}
 
 
 # The pulse.
 
 
 def test_pulse_records_how_long_the_machine_stood_still_and_no_less() -> None:
-    """From the last beat before to the first one after; a beat that is a little late is none."""
+    """A standstill goes from the last beat before to the first one after; a beat that is a little late is none."""
     moments = iter((10.0, 10.2, 12.2, 12.4, 12.4))
     records = MemoryRecorder(lambda: next(moments))
     pulse = Pulse(records)
@@ -84,7 +84,7 @@ def test_pulse_beats_by_itself_and_the_files_of_a_run_tell_of_the_gap(tmp_path: 
 def test_fault_is_healed_in_the_history_when_its_nemesis_fails() -> None:
     """An error on the way leaves nothing broken for ever."""
     records = MemoryRecorder()
-    with pytest.raises(ValueError), RunDiary(records).broken("cut"):
+    with pytest.raises(ValueError), RunFaultLog(records).broken("cut"):
         raise ValueError
     assert [event.kind for event in records.history()] == [Kind.FAULT, Kind.HEALED]
 
@@ -141,7 +141,7 @@ def test_unfenced_store_loses_what_was_written_since_the_late_writer_read() -> N
 
 
 def test_seats_share_and_a_dead_one_is_refused_once_its_place_is_taken() -> None:
-    """Who was held together may come in any order; who was not, may not; S5 takes neither for a crime."""
+    """Seats held together may write in any order, others may not; S5 takes neither for a crime."""
     store = Fenced()
     one, two, three = (f".{number * 20}" for number in "123")
     seat: dict[str, Any] = {"mode": Mode.SEAT, "element": "e"}
@@ -157,7 +157,7 @@ def test_seats_share_and_a_dead_one_is_refused_once_its_place_is_taken() -> None
 
 
 def test_skewed_clock_runs_fast_and_jumps_and_never_goes_back() -> None:
-    """Its seconds against the machine's."""
+    """The clock's seconds are compared with the machine's."""
     clock = SkewedClock()
     clock.run_at(10.0)
     own, real = clock.now(), SYSTEM_CLOCK.now()
@@ -174,7 +174,7 @@ def test_skewed_clock_runs_fast_and_jumps_and_never_goes_back() -> None:
 
 
 def test_timers_follow_a_jump_and_fire_once() -> None:
-    """What was due in an hour is due at once when the hour has gone; what was cancelled is not."""
+    """A timer due in an hour is due at once when the hour has gone; a cancelled one is not."""
     clock = SkewedClock()
     fired: list[int] = []
     woken = Signal()
@@ -202,7 +202,7 @@ class Sparing:
     name = "sparing"
     backends: Backends = ("etcd", "zookeeper")
     needs: frozenset[Any] = frozenset()
-    spares = (Spared("etcd", frozenset({"S1"}), "the servers do", ((3, 4, 31), (3, 5, 13))),)
+    excuses = (Excuse("etcd", frozenset({"S1"}), "the servers do", ((3, 4, 31), (3, 5, 13))),)
 
     def strike(self, *_: object) -> None:
         raise NotImplementedError
@@ -286,7 +286,7 @@ def _judge(trial: Trial, truth: Truth, *more: Event, version: str = "3.5.1") -> 
 
 
 def test_administrator_who_removed_nothing_has_shown_nothing(tmp_path: Path) -> None:
-    """It looked for tickets, and knew none of them for one: a doubt, and with it no pass."""
+    """An administrator that recognised no ticket is a doubt, and with it there is no pass."""
     trial = Trial("etcd", 1.0, 1, tmp_path, [make(["admin-remove"], "etcd")])
     phases = Phases(0.0, 1.0, 2.0, 3.0)
     assert "removed nothing: admin-remove" in too_little(trial, History(), phases, {"admin-remove": 8})
@@ -306,7 +306,7 @@ def test_who_was_deposed_by_hand_may_believe_until_the_news_comes(tmp_path: Path
 def test_lease_that_the_store_ended_against_its_promise_is_no_crime_where_servers_were_made_to_stall(
     nemeses: Any, outcome: Outcome, tmp_path: Path
 ) -> None:
-    """By the store's own word. Elsewhere servers have no reason to, and it is the client that is looked at."""
+    """The store's own word decides. Elsewhere servers have no reason to, and the client is looked at."""
     early = Event(1.5, "a", Kind.TRUTH, "lease_ended", lease="l", cause="early", since=1.4)
     judged = _judge(Trial("etcd", 1.0, 1, tmp_path, nemeses), Truth(()), early, version="3.5.16")
     assert judged["S1"].outcome is outcome

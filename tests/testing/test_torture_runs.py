@@ -14,15 +14,15 @@ from typing import Literal
 
 import pytest
 
-import holdfast
-from holdfast.testing import Event, History, Kind, Outcome, check_history
-from holdfast.testing.torture import command
-from holdfast.testing.torture.observers.jute import read_log
-from holdfast.testing.torture.run import Trial, torture
-from holdfast.testing.torture.summary import facts, text, updates
-from holdfast.testing.torture.verdict import Judgement, stale_writes_refused
+import tenure
+from tenure.testing import Event, History, Kind, Outcome, check_history
 from tests.servers import Cluster, FaultProxy
-from tests.testing.torture_ground import PlainGround, StopWriters
+from tests.testing.torture_rig import PlainRig, StopWriters
+from tests.verify.torture import command
+from tests.verify.torture.observers.jute import read_log
+from tests.verify.torture.run import Trial, torture
+from tests.verify.torture.summary import facts, text, updates
+from tests.verify.torture.verdict import Judgement, stale_writes_refused
 
 CALM_SECONDS = 3.0
 CONTROL_SECONDS = 10.0
@@ -36,21 +36,21 @@ def calm(
     """A run in which nothing is broken."""
     directory = tmp_path_factory.mktemp("calm")
     return torture(
-        Trial(request.param, CALM_SECONDS, 7, directory, warm=WARM_SECONDS), PlainGround(singles[request.param])
+        Trial(request.param, CALM_SECONDS, 7, directory, warm=WARM_SECONDS), PlainRig(singles[request.param])
     )
 
 
 def test_calm_run_passes_by_every_property_it_can_be_judged_by(calm: Judgement) -> None:
-    """Nothing broken: all that is asked for passes, with the store's own word and the fenced store's."""
+    """A calm run passes by all that is asked for, with the store's own word and the fenced store's."""
     assert (calm.broke, calm.doubts) == ((), ())
     assert calm.outcome is Outcome.PASSED, str(calm.report)
     asked = {verdict.name for verdict in calm.report.verdicts}
     assert asked >= {"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "L2", "L3", "L6"}
 
 
-@pytest.mark.parametrize("command", [["holdfast.testing.check"], ["holdfast.testing.torture", "check"]])
+@pytest.mark.parametrize("command", [["tenure.testing.check"], ["tests.verify.torture", "check"]])
 def test_calm_run_can_be_checked_again_from_its_files(calm: Judgement, command: list[str]) -> None:
-    """`python -m holdfast.testing.check`, or of the torture, comes to the same end."""
+    """`python -m tenure.testing.check`, or of the torture, comes to the same end."""
     files = [str(path) for path in sorted(calm.trial.directory.glob("*.jsonl"))]
     asked = ["--properties", "S1,S2,S3,S4,S5,S6,S7,S8,S9,L6"]
     done = subprocess.run([sys.executable, "-m", *command, *files, *asked], capture_output=True, text=True, check=False)
@@ -75,9 +75,9 @@ def test_workers_speak_grpc_where_that_is_asked_for(singles: dict[str, Cluster],
     """`--transport grpc`: every request of every worker; the report says so, and the run passes like the others."""
     cluster = singles["etcd"]
     with FaultProxy(cluster.endpoints[0], "etcd") as proxy:
-        ground = PlainGround(cluster, url=f"etcd://{proxy.endpoint}")
+        rig = PlainRig(cluster, url=f"etcd://{proxy.endpoint}")
         trial = Trial("etcd", CALM_SECONDS, 7, tmp_path, warm=WARM_SECONDS, transport="grpc")
-        judgement = torture(trial, ground)
+        judgement = torture(trial, rig)
         asked = proxy.requests
     assert judgement.outcome is Outcome.PASSED, str(judgement.report)
     assert asked["/etcdserverpb.KV/Txn"] > 20
@@ -154,7 +154,7 @@ def test_writers_that_stand_still_lose_updates_only_without_the_fence(
         warm=WARM_SECONDS,
         careless=0.7,
     )
-    judgement = torture(trial, PlainGround(singles["etcd"]))
+    judgement = torture(trial, PlainRig(singles["etcd"]))
     lost = updates(judgement.history)["lost"]
     s5 = next(verdict for verdict in judgement.report.verdicts if verdict.name == "S5")
     assert judgement.faults["stop"] >= 6
@@ -171,11 +171,11 @@ def test_writers_that_stand_still_lose_updates_only_without_the_fence(
 def test_run_that_did_not_pass_keeps_what_the_servers_said(
     backend: Literal["etcd", "zookeeper"], singles: dict[str, Cluster], tmp_path: Path
 ) -> None:
-    """With ZooKeeper's transaction logs, from which the truth was read: they can be read once more."""
-    with holdfast.connect(singles[backend].url()) as client:
+    """The logs are kept with ZooKeeper's transaction logs, which can be read once more."""
+    with tenure.connect(singles[backend].url()) as client:
         client.lock("a").acquire().release()
     trial = Trial(backend, 1.0, 3, tmp_path, [], clients=2, actors=1, warm=0.5)
-    judgement = torture(trial, PlainGround(singles[backend], url=f"{backend}://127.0.0.1:1/"))
+    judgement = torture(trial, PlainRig(singles[backend], url=f"{backend}://127.0.0.1:1/"))
     assert judgement.outcome is Outcome.UNKNOWN, str(judgement.report)
     assert (tmp_path / "server-0.log").stat().st_size > 0
     kept = sorted(tmp_path.glob("server-0-log.*.gz"))
@@ -190,7 +190,7 @@ def test_run_without_traffic_is_unknown(
 ) -> None:
     """Workers that reach no server hold nothing, and nothing is shown: exit code 2, histories kept."""
     nowhere = "etcd://127.0.0.1:1/"
-    monkeypatch.setattr(command, "make_ground", lambda *_, **__: PlainGround(singles["etcd"], url=nowhere))
+    monkeypatch.setattr(command, "make_rig", lambda *_, **__: PlainRig(singles["etcd"], url=nowhere))
     monkeypatch.setattr(command, "Trial", partial(Trial, actors=1, warm=WARM_SECONDS))
     asked = [
         "--backend",

@@ -1,4 +1,4 @@
-"""One worker of the torture at a time, as the process that it is, on the store in its own memory."""
+"""Workers of the torture, one at a time, as real processes, on the store in their own memory."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import Event, History, Kind, MemoryRecorder, Recorder
-from holdfast.testing.spans import spans
-from holdfast.testing.torture.crew import Member, RunCrew, Spawner, WorkerFailed
-from holdfast.testing.torture.diary import RunDiary
-from holdfast.testing.torture.tail import Tail
-from holdfast.testing.torture.worker.plan import Face, Plan
+from tenure.testing import Event, History, Kind, MemoryRecorder, Recorder
+from tenure.testing.history.intervals import spans
+from tests.processes import ProcessFailed, Spawner, python_module
 from tests.servers import Cluster, zookeeper_counters
-from tests.testing.torture_ground import PlainGround
+from tests.testing.torture_rig import PlainRig
+from tests.verify.torture.fault_log import RunFaultLog
+from tests.verify.torture.tail import Tail
+from tests.verify.torture.worker.plan import Face, Plan
+from tests.verify.torture.workers import RunWorker, RunWorkers
 
 WITHIN_SECONDS = 60.0
 FACES: tuple[Face, ...] = ("blocking", "asyncio")
 
 
 class Stage:
-    """A fenced store, a diary, and whoever is started."""
+    """A fenced store, a fault_log, and whoever is started."""
 
     def __init__(self, directory: Path, cluster: Cluster) -> None:
         self.directory = directory
-        self.diary_records = MemoryRecorder()
-        self.diary = RunDiary(self.diary_records)
+        self.fault_records = MemoryRecorder()
+        self.fault_log = RunFaultLog(self.fault_records)
         self.spawner = Spawner()
-        self.crew = RunCrew()
-        self._ground = PlainGround(cluster)
+        self.workers = RunWorkers()
+        self._rig = PlainRig(cluster)
         arguments = ("--socket", str(directory / "store"), "--history", str(directory / "store.jsonl"))
-        module = "holdfast.testing.torture.register"
-        self.register = self.spawner.start((), module, *arguments, errors=directory / "store.stderr")
-        assert self.register.stdout is not None
-        assert self.register.stdout.readline() == b"ready\n"
+        command = python_module("tests.verify.torture.register", *arguments)
+        self.register = self.spawner.start(command, log=directory / "store.stderr")
+        self.register.wait_ready()
 
-    def start(self, face: Face = "blocking", url: str = "memory://torture/", **options: object) -> Member:
-        """One worker, at work."""
+    def start(self, face: Face = "blocking", url: str = "memory://torture/", **options: object) -> RunWorker:
+        """Start one worker, and wait until it is at work."""
         plan = Plan(
             name="w",
             face=face,
@@ -49,17 +49,17 @@ class Stage:
             history=str(self.directory / "w.jsonl"),
             register=str(self.directory / "store"),
         )
-        member = Member(plan, "client-0", self._ground, self.diary, self.spawner)
-        self.crew.members.append(member)
+        member = RunWorker(plan, "client-0", self._rig, self.fault_log, self.spawner)
+        self.workers.all.append(member)
         member.wait_ready()
         return member
 
     def history(self) -> History:
-        """What all workers wrote so far."""
-        return History.read(*(path for member in self.crew.members for path in member.histories))
+        """The history that all workers wrote so far."""
+        return History.read(*(path for member in self.workers.all for path in member.histories))
 
     def wait_for(self, what: Callable[[History], bool]) -> History:
-        """Until the history shows it. Fails after a bound."""
+        """Wait until the history shows it. Fails after a bound."""
         until = time.monotonic() + WITHIN_SECONDS
         while not what(history := self.history()):
             assert time.monotonic() < until, "it did not happen"
@@ -67,17 +67,13 @@ class Stage:
         return history
 
     def wait_for_grants(self, count: int = 5) -> History:
-        """Until it is at work: so many more than now."""
+        """Wait until it is at work: so many more grants than now."""
         before = _grants(self.history())
         return self.wait_for(lambda history: _grants(history) >= before + count)
 
     def close(self) -> None:
-        self.crew.close()
-        self.register.kill()
-        self.register.wait()
-        for pipe in (self.register.stdin, self.register.stdout):
-            assert pipe is not None
-            pipe.close()
+        self.workers.close()
+        self.register.close()
         self.spawner.close()
 
 
@@ -103,7 +99,7 @@ def test_worker_uses_everything_and_ends_in_good_order(stage: Stage, face: Face)
         return held == wanted and observed and _grants(history) > 40
 
     stage.wait_for(everything)
-    assert stage.crew.end() == []
+    assert stage.workers.end() == []
     history = stage.history()
     operations = {(call.invoke.operation, call.ok) for call in history.calls}
     assert operations >= {("acquire", True), ("try_acquire", True), ("campaign", True), ("release", True)}
@@ -126,7 +122,7 @@ def test_stall_keeps_the_whole_process(stage: Stage, face: Face) -> None:
 
 
 def test_stalled_loop_is_told_apart(stage: Stage) -> None:
-    """Only the event loop stands: the history says so, for L4 must not take it for an outage."""
+    """A stalled loop is told apart in the history, for L4 must not take it for an outage."""
     member = stage.start("asyncio")
     stage.wait_for_grants()
     member.order("stall-loop 0.5")
@@ -137,7 +133,7 @@ def test_stalled_loop_is_told_apart(stage: Stage) -> None:
 
 @pytest.mark.parametrize("face", FACES)
 def test_jump_ends_every_belief_at_once(stage: Stage, face: Face) -> None:
-    """After a suspend longer than the time to live, the first look says no."""
+    """The first look after a suspend longer than the time to live says no."""
     member = stage.start(face)
     stage.wait_for_grants()
 
@@ -152,7 +148,7 @@ def test_jump_ends_every_belief_at_once(stage: Stage, face: Face) -> None:
 
 
 def test_fast_clock_is_told_in_true_seconds(stage: Stage) -> None:
-    """At four times the speed a hold is proven for a quarter of the time, and the history knows it."""
+    """A hold is proven for a quarter of the time at four times the speed, and the history knows it."""
     member = stage.start()
     stage.wait_for_grants()
     member.order("clock 4")
@@ -170,7 +166,7 @@ def test_forked_child_is_refused_and_the_worker_goes_on(stage: Stage, face: Face
         stage.wait_for_grants(3)
         member.order("fork")
     stage.wait_for_grants()
-    assert stage.crew.end() == []
+    assert stage.workers.end() == []
 
 
 @pytest.mark.parametrize(("face", "error"), [("blocking", "Interrupted"), ("asyncio", "CancelledError")])
@@ -184,7 +180,7 @@ def test_cancelled_call_is_recorded_and_the_worker_goes_on(stage: Stage, face: F
 
     stage.wait_for(cancelled)
     stage.wait_for_grants()
-    assert stage.crew.end() == []
+    assert stage.workers.end() == []
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -198,7 +194,7 @@ def test_hop_breaks_the_session_s_connection(stage: Stage, face: Face, singles: 
     member.order("hop")
     stage.wait_for(lambda _: zookeeper_counters(endpoint)["zk_connection_drop_count"] > before)
     stage.wait_for_grants()
-    assert stage.crew.end() == []
+    assert stage.workers.end() == []
 
 
 def test_what_is_no_order_is_left_undone(stage: Stage) -> None:
@@ -207,48 +203,48 @@ def test_what_is_no_order_is_left_undone(stage: Stage) -> None:
     for words in ("dance", "stall", "clock fast"):
         member.order(words)
     stage.wait_for_grants()
-    assert stage.crew.end() == []
+    assert stage.workers.end() == []
     assert (stage.directory / "w.stderr").read_text().count("not an order: ") == 3
 
 
 def test_killed_worker_leaves_a_history_and_is_replaced_under_a_new_name(stage: Stage) -> None:
-    """Its file ends where it died, and can be read; the new one is another client."""
+    """The file of a killed worker ends where it died, and can be read; the new one is another client."""
     member = stage.start()
     stage.wait_for_grants()
     member.kill()
-    assert [event.kind for event in stage.diary_records.history()] == [Kind.DIED]
+    assert [event.kind for event in stage.fault_records.history()] == [Kind.DIED]
     died = stage.history()
     member.replace()
     assert member.name == "w-1"
     stage.wait_for_grants()
-    assert stage.crew.end() == []
+    assert stage.workers.end() == []
     assert stage.history().clients == ("w", "w-1")
     assert [e for e in stage.history() if e.client == "w"] == list(died)
 
 
 def test_stopped_worker_is_stamped_while_it_stands(stage: Stage) -> None:
-    """Nothing of it is stamped between paused and resumed."""
+    """A stopped worker stamps nothing between paused and resumed."""
     member = stage.start()
     stage.wait_for_grants()
     member.stop()
     time.sleep(0.3)
     member.resume()
     stage.wait_for_grants()
-    paused, resumed = stage.diary_records.history()
+    paused, resumed = stage.fault_records.history()
     assert (paused.kind, resumed.kind) == (Kind.PAUSED, Kind.RESUMED)
     assert [event for event in stage.history() if paused.at < event.at < resumed.at] == []
 
 
 def test_worker_that_ends_by_itself_is_noticed(stage: Stage) -> None:
-    """Without its fenced store it can't go on: the crew tells, with what the worker said."""
+    """Without its fenced store it can't go on: the workers tells, with what the worker said."""
     stage.start()
     stage.wait_for_grants()
     stage.register.kill()
 
     def ended() -> bool:
         try:
-            stage.crew.check_running()
-        except WorkerFailed as error:
+            stage.workers.check_running()
+        except ProcessFailed as error:
             assert "ended by itself" in str(error)
             assert "Error" in str(error)
             return True
@@ -257,7 +253,7 @@ def test_worker_that_ends_by_itself_is_noticed(stage: Stage) -> None:
     stage.wait_for(lambda _: ended())
 
 
-def test_crew_knows_who_holds(tmp_path: Path) -> None:
+def test_workers_know_who_holds(tmp_path: Path) -> None:
     """A hold is seen from its ok to its release, from what stands in the file, half a line or not."""
     with Recorder(tmp_path / "w.jsonl") as recorder:
         tail = Tail(tmp_path / "w.jsonl")

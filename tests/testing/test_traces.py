@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from holdfast.lease import Mode, Reach
-from holdfast.testing.traces import (
+from tenure._core.lease import Mode, Reach
+from tests.servers import Cluster, etcdctl
+from tests.testing.seeded_differences import DIFFERENCES
+from tests.verify.traces import (
     EARLY,
     FREEDOMS,
     MEMORY,
@@ -25,10 +27,8 @@ from holdfast.testing.traces import (
     trace,
     watching,
 )
-from holdfast.testing.traces import commands as c
-from holdfast.testing.traces.command import main
-from tests.servers import Cluster, etcdctl
-from tests.testing.seeded_differences import DIFFERENCES
+from tests.verify.traces import commands as c
+from tests.verify.traces.command import main
 
 SEEDS = range(60)
 REAL = ("etcd", "zookeeper")
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="module")
 def urls(singles: dict[str, Cluster]) -> dict[str, str]:
-    """Where the stores are."""
+    """The URLs of the stores."""
     return {"etcd": singles["etcd"].url(), "zookeeper": singles["zookeeper"].url(tick=0.2)}
 
 
@@ -51,7 +51,7 @@ def stores(urls: dict[str, str]) -> Iterator[dict[str, Store]]:
 
 @pytest.fixture(scope="module")
 def played(stores: dict[str, Store]) -> dict[str, Comparison]:
-    """All seeds on each real store, added up; the first difference ends it."""
+    """The comparison of all seeds on each real store, added up; the first difference ends it."""
     return {kind: _all_seeds(stores, kind) for kind in REAL}
 
 
@@ -77,10 +77,12 @@ def test_memory_store_behaves_like_the_real_one(played: dict[str, Comparison], k
 
 @pytest.mark.parametrize("kind", REAL)
 def test_every_command_is_met_with_every_fate(played: dict[str, Comparison], kind: str) -> None:
-    """What never happens is not compared."""
+    """A command or fate that never happens is not compared."""
     met = played[kind].commands
     assert met.total() > 1500
-    assert {name.split(" ")[0] for name in met} == {kind.__name__ for kind in c.Command.__args__}
+    assert {name.split(" ")[0] for name in met} == {
+        kind.__name__.removesuffix("Command") for kind in c.Command.__args__
+    }
     fates = [f"Commit {fate}" for fate in ("done", "differs", "amended", "gone", "StoreUnavailable")]
     fates += [f"{verb} {stood}" for verb in ("Amend", "Leave") for stood in (True, False)]
     fates += ["Enter LeaseLost", "Enter ClientClosed", "Revoke LeaseLost"]
@@ -90,7 +92,7 @@ def test_every_command_is_met_with_every_fate(played: dict[str, Comparison], kin
 
 
 def test_every_freedom_is_needed(played: dict[str, Comparison]) -> None:
-    """One that no seed takes would only hide what it does not name."""
+    """A freedom that no seed takes would only hide what it does not name."""
     taken = {name for kind in REAL for name, count in played[kind].freedoms.items() if count}
     assert {freedom.name for freedom in FREEDOMS} <= taken <= {freedom.name for freedom in (*FREEDOMS, *EARLY)}
 
@@ -118,29 +120,29 @@ def test_difference_made_small_still_differs(stores: dict[str, Store]) -> None:
         found = next(d for seed in SEEDS if (d := compare(trace(seed), stores["memory"], stores["etcd"]).difference))
         small = shrink(found, lambda shorter: compare(shorter, stores["memory"], stores["etcd"]).difference)
     assert len(small.trace.commands) <= 4
-    assert isinstance(small.command, c.Touch)
+    assert isinstance(small.command, c.TouchCommand)
     told = str(small)
     assert told.count("memory:") == told.count("etcd:") == 1
-    assert "Touch(" in told
+    assert "TouchCommand(" in told
 
 
 # What traces have found, kept.
 
 
-def entered(lease: str, ticket: str, resource: str = c.KEPT) -> c.Enter:
-    return c.Enter(lease, ticket, resource, Mode.EXCLUSIVE, 1, 1, "me", "one", Reach.AHEAD)
+def entered(lease: str, ticket: str, resource: str = c.KEPT) -> c.EnterCommand:
+    return c.EnterCommand(lease, ticket, resource, Mode.EXCLUSIVE, 1, 1, "me", "one", Reach.AHEAD)
 
 
 L1, L2 = c.Open("L1", "A", 15.0, 0.0), c.Open("L2", "B", 15.0, 0.0)
 LATEST, OLDER = c.View.LATEST, c.View.OLDER
 PUT = (("k0", b"1"),)
 FIRST_VERBS: dict[str, c.Command] = {
-    "look": c.Look("L2", "t1", LATEST, Reach.AHEAD),
-    "amend": c.Amend("L2", "t1", LATEST, "two"),
-    "leave": c.Leave("L2", "t1", LATEST),
-    "read": c.Read("L2", "t1", LATEST, c.KEYS),
-    "commit": c.Commit("L2", "t1", LATEST, (), PUT),
-    "touch": c.Touch("L2", "t1", LATEST),
+    "look": c.LookCommand("L2", "t1", LATEST, Reach.AHEAD),
+    "amend": c.AmendCommand("L2", "t1", LATEST, "two"),
+    "leave": c.LeaveCommand("L2", "t1", LATEST),
+    "read": c.ReadCommand("L2", "t1", LATEST, c.KEYS),
+    "commit": c.CommitCommand("L2", "t1", LATEST, (), PUT),
+    "touch": c.TouchCommand("L2", "t1", LATEST),
 }
 FOUND: dict[str, tuple[c.Command, ...]] = {
     # ZooKeeper's lease connected at enter, survey and renew only, and was lost at any other first verb.
@@ -148,36 +150,47 @@ FOUND: dict[str, tuple[c.Command, ...]] = {
     # ZooKeeper's signals on several tickets, or on any change, did not hear of amendments.
     "amendment of one of several": (
         *(L1, entered("L1", "t1"), entered("L1", "t2"), entered("L1", "t3")),
-        *(c.Watch("w1", "L1", c.KEPT, c.Pick.ALL, amendments=True), c.Amend("L1", "t1", LATEST, "two")),
+        *(c.WatchCommand("w1", "L1", c.KEPT, c.Pick.ALL, amendments=True), c.AmendCommand("L1", "t1", LATEST, "two")),
     ),
     "amendment as any change": (
-        *(L1, entered("L1", "t1", "b"), c.Survey("L1", "b", None)),
-        *(c.Watch("w1", "L1", "b", c.Pick.NONE, amendments=False), c.Amend("L1", "t1", LATEST, "two")),
+        *(L1, entered("L1", "t1", "b"), c.SurveyCommand("L1", "b", None)),
+        *(c.WatchCommand("w1", "L1", "b", c.Pick.NONE, amendments=False), c.AmendCommand("L1", "t1", LATEST, "two")),
     ),
     # There, a line nested below another one was always news to who waited for any change of that.
-    "nested line": (L1, c.Survey("L1", c.KEPT, None), c.Watch("w1", "L1", c.KEPT, c.Pick.NONE, amendments=True)),
+    "nested line": (
+        L1,
+        c.SurveyCommand("L1", c.KEPT, None),
+        c.WatchCommand("w1", "L1", c.KEPT, c.Pick.NONE, amendments=True),
+    ),
     # There, and in memory, a gone ticket was shown in place of another one under its id.
     "look of yesterday": (
-        *(L1, entered("L1", "t1"), c.Leave("L1", "t1", LATEST), c.Again("L1", "t1")),
-        c.Look("L1", "t1", OLDER, Reach.AHEAD),
+        *(L1, entered("L1", "t1"), c.LeaveCommand("L1", "t1", LATEST), c.Again("L1", "t1")),
+        c.LookCommand("L1", "t1", OLDER, Reach.AHEAD),
     ),
     # There, a comparison that did not hold was told of before the amendment that the commit had to hear of.
     "two reasons": (
-        *(L1, entered("L1", "t1"), c.Touch("L1", "t1", LATEST)),
-        c.Commit("L1", "t1", c.View.ENTERED, (("k0", c.Known.WRONG),), PUT),
+        *(L1, entered("L1", "t1"), c.TouchCommand("L1", "t1", LATEST)),
+        c.CommitCommand("L1", "t1", c.View.ENTERED, (("k0", c.Known.WRONG),), PUT),
     ),
     # There, a lease closed just after its connection was lost left its tickets to the session's time-out.
     "close between connections": (
-        *(L1, entered("L1", "t1"), c.Commit("L1", "t1", LATEST, (("k0", c.Known.LATEST),), PUT, "request")),
-        *(c.Close("L1"), L2, c.Survey("L2", c.KEPT, None)),
+        *(L1, entered("L1", "t1"), c.CommitCommand("L1", "t1", LATEST, (("k0", c.Known.LATEST),), PUT, "request")),
+        *(c.Close("L1"), L2, c.SurveyCommand("L2", c.KEPT, None)),
     ),
     # In memory, a retry knew whether a request or its answer had been lost.
     "request to leave lost": (
-        *(L1, entered("L1", "t1"), c.Leave("L1", "t1", LATEST), c.Leave("L1", "t1", LATEST, "request")),
+        *(L1, entered("L1", "t1"), c.LeaveCommand("L1", "t1", LATEST), c.LeaveCommand("L1", "t1", LATEST, "request")),
     ),
     # There, a reaper removed what another lease had entered.
     "another's entry abandoned": (
-        *(L1, L2, entered("L1", "t1"), entered("L2", "t2"), c.Abandon("L2", "t1"), c.Survey("L1", c.KEPT, None)),
+        *(
+            L1,
+            L2,
+            entered("L1", "t1"),
+            entered("L2", "t2"),
+            c.AbandonCommand("L2", "t1"),
+            c.SurveyCommand("L1", c.KEPT, None),
+        ),
     ),
 }
 
@@ -194,10 +207,10 @@ def test_difference_once_found_stays_away(stores: dict[str, Store], name: str, k
 def test_signal_that_is_early_has_a_reason(stores: dict[str, Store]) -> None:
     """Each store sets the signals that its watches can't keep apart, and no others."""
     three = (L1, entered("L1", "t1"), entered("L1", "t2"))
-    comes, goes = entered("L1", "t3"), c.Leave("L1", "t3", LATEST)
+    comes, goes = entered("L1", "t3"), c.LeaveCommand("L1", "t3", LATEST)
 
     def reasons(kind: str, pick: c.Pick, *then: c.Command, amendments: bool = False) -> list[str]:
-        played = (*three, c.Watch("w1", "L1", c.KEPT, pick, amendments), *then)
+        played = (*three, c.WatchCommand("w1", "L1", c.KEPT, pick, amendments), *then)
         came = compare(Trace(0, played), stores["memory"], stores[kind])
         assert came.difference is None, str(came.difference)
         return sorted(early.name for early in EARLY if came.freedoms[early.name])
@@ -206,20 +219,20 @@ def test_signal_that_is_early_has_a_reason(stores: dict[str, Store]) -> None:
     assert reasons("etcd", c.Pick.ALL, comes) == []
     assert reasons("etcd", c.Pick.ALL, comes, goes) in ([], ["another's departure"])
     assert reasons("etcd", c.Pick.ALL, comes, amendments=True) in ([], ["anything in the range"])
-    assert reasons("etcd", c.Pick.LAST, comes, goes, c.Touch("L1", "t2", LATEST)) == []
+    assert reasons("etcd", c.Pick.LAST, comes, goes, c.TouchCommand("L1", "t2", LATEST)) == []
     assert reasons("zookeeper", c.Pick.ALL, comes) == ["another child"]
-    assert reasons("zookeeper", c.Pick.ALL, c.Touch("L1", "t2", LATEST)) == []
-    assert reasons("zookeeper", c.Pick.LAST, c.Touch("L1", "t2", LATEST)) == ["amended unasked"]
-    assert reasons("zookeeper", c.Pick.LAST, comes, goes, c.Touch("L1", "t1", LATEST)) == []
-    assert reasons("zookeeper", c.Pick.LAST, c.Touch("L1", "t1", LATEST, "answer")) == ["a watch that broke"]
+    assert reasons("zookeeper", c.Pick.ALL, c.TouchCommand("L1", "t2", LATEST)) == []
+    assert reasons("zookeeper", c.Pick.LAST, c.TouchCommand("L1", "t2", LATEST)) == ["amended unasked"]
+    assert reasons("zookeeper", c.Pick.LAST, comes, goes, c.TouchCommand("L1", "t1", LATEST)) == []
+    assert reasons("zookeeper", c.Pick.LAST, c.TouchCommand("L1", "t1", LATEST, "answer")) == ["a watch that broke"]
 
 
 # The plan and the command.
 
 
 def test_seed_is_one_trace_in_any_process() -> None:
-    """Neither hashes nor the clock get into it."""
-    program = "from holdfast.testing.traces import trace\nprint(hash(str(trace(7))) and trace(7))"
+    """A trace depends neither on hashes nor on the clock."""
+    program = "from tests.verify.traces import trace\nprint(hash(str(trace(7))) and trace(7))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert told.stdout == f"{trace(7)}\n"
     assert len({str(trace(seed)) for seed in SEEDS}) == len(SEEDS)
@@ -262,14 +275,14 @@ def test_command_that_can_compare_nothing_says_so(arguments: list[str], capsys: 
 
 @pytest.mark.parametrize("arguments", [[], ["--seeds", "0", "--stores", MEMORY], ["--seeds", "x", "--stores", MEMORY]])
 def test_command_called_wrongly_exits_with_3(arguments: list[str]) -> None:
-    """Not with 1, which would mean a difference."""
+    """A wrong call does not exit with 1, which would mean a difference."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 3
 
 
 def test_place_leaves_nothing(stores: dict[str, Store], singles: dict[str, Cluster]) -> None:
-    """Neither keys, nor lines, nor what kept their places."""
+    """A place leaves neither keys, nor lines, nor what kept their places."""
     for kind in REAL:
         compare(trace(1), stores["memory"], stores[kind])
     assert etcdctl(singles["etcd"], "get", "--prefix", "--keys-only", "traces-").stdout.strip() == ""

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import HoldState
-from holdfast.testing import StandsStill, World
-from holdfast.testing import virtual as virtual_module
-from holdfast.testing.share import ClientsClock
+import tenure
+from tenure import HoldState
+from tenure.testing import StandsStill, World
+from tenure.testing.world import virtual_time as virtual_module
+from tenure.testing.world.client_clock import ClientClock
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_waiting_call_lets_time_pass_by_itself(world: World) -> None:
     a, b = world.client(owner="a"), world.client(owner="b")
     a.lock("x").acquire()
     began, real = world.now, time.monotonic()
-    with pytest.raises(holdfast.AcquireTimeout):
+    with pytest.raises(tenure.AcquireTimeout):
         b.lock("x").acquire(timeout=60)
     assert world.now - began == pytest.approx(60)
     assert time.monotonic() - real < 5
@@ -48,7 +48,7 @@ def test_advance_renews_what_lives_and_ends_what_does_not(world: World) -> None:
     assert lost.state is HoldState.SUSPECT
     world.advance(100)
     assert (kept.state, lost.state) == (HoldState.HELD, HoldState.LOST)
-    with pytest.raises(holdfast.LeaseLost):
+    with pytest.raises(tenure.LeaseLost):
         lost.check()
     assert world.owners("lost") == []
 
@@ -84,7 +84,7 @@ def test_started_call_raises_where_it_is_asked_for(world: World) -> None:
     """An error of the thread is the test's."""
     world.client().lock("x").acquire()
     started = world.start(lambda: world.client().lock("x").acquire(timeout=5))
-    with pytest.raises(holdfast.AcquireTimeout):
+    with pytest.raises(tenure.AcquireTimeout):
         started.result()
 
 
@@ -114,10 +114,10 @@ def test_same_test_takes_the_same_virtual_time_each_time() -> None:
         with World() as world:
             clients = [world.client(ttl=5, owner=str(number)) for number in range(4)]
 
-            def work(client: holdfast.Client) -> float:
+            def work(client: tenure.Client) -> float:
                 with client.lock("x"):
                     client.lock("other").try_acquire()
-                    world.clock.wait(holdfast.signals.Signal(), world.now + 1.5)
+                    world.clock.wait(tenure._core.base.signals.Signal(), world.now + 1.5)
                 return world.now
 
             started = [world.start(lambda client=client: work(client)) for client in clients]  # type: ignore[misc]
@@ -129,7 +129,7 @@ def test_same_test_takes_the_same_virtual_time_each_time() -> None:
 
 
 def test_waiting_calls_have_patience_with_a_test_that_is_at_work(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody sits in a debugger: what waits in the background goes on waiting."""
+    """A call that waits in the background goes on waiting while the test sits in a debugger."""
     client = world.client(ttl=600)
     hold = client.lock("x").acquire()
     monkeypatch.setattr(virtual_module, "PATIENCE_SECONDS", 0.1)
@@ -141,12 +141,12 @@ def test_waiting_calls_have_patience_with_a_test_that_is_at_work(world: World, m
     assert waiting.result().token > hold.token
 
 
-def orphans(world: World, client: holdfast.Client, count: int) -> None:
+def orphans(world: World, client: tenure.Client, count: int) -> None:
     """Tickets of `client` that it could not withdraw: its reaper is after them."""
     with world.client(owner="holder") as holder, holder.lock("x"):
         world.faults(client).lose_request("leave", 10_000)
         for _ in range(count):
-            with pytest.raises(holdfast.AcquireTimeout):
+            with pytest.raises(tenure.AcquireTimeout):
                 client.lock("x").acquire(timeout=1)
 
 
@@ -162,7 +162,7 @@ def test_closing_a_client_lets_time_pass_for_what_its_helpers_wait_for(world: Wo
 
 
 def test_more_work_than_a_paused_client_has_helpers_stops_no_time(world: World) -> None:
-    """What is queued behind helpers that wait is not at work."""
+    """Work that is queued behind waiting helpers is not at work."""
     client = world.client(ttl=600)
     orphans(world, client, 7)
     world.faults(client).pause()
@@ -183,9 +183,9 @@ def test_threads_that_want_one_lease_at_once_wait_for_it_in_virtual_time(world: 
 
 
 def test_timer_that_sets_one_too_late_is_still_a_timer() -> None:
-    """What runs on the clock must not wait for it, whatever ran within it."""
+    """A timer's call must not wait for the clock, whatever ran within it."""
     clock = virtual_module.WorldClock()
-    mine, seen = ClientsClock(clock), list[bool]()
+    mine, seen = ClientClock(clock), list[bool]()
 
     def outer() -> None:
         mine.schedule(mine.now(), lambda: seen.append(mine.on_timer))
@@ -200,7 +200,7 @@ def test_timer_that_sets_one_too_late_is_still_a_timer() -> None:
 
 
 def test_lost_answer_of_an_enter_is_found_again(world: World) -> None:
-    """One ticket, and the acquire comes back with it."""
+    """The acquire comes back with its one ticket."""
     client = world.client(owner="a")
     client.lock("warm").acquire().release()
     world.faults(client).lose_answer("enter", times=3)
@@ -212,7 +212,7 @@ def test_lost_answer_of_an_enter_is_found_again(world: World) -> None:
 
 
 def test_lost_request_is_sent_again(world: World) -> None:
-    """What never arrived is not in the store until the retry."""
+    """A request that never arrived is not in the store until the retry."""
     client = world.client()
     client.lock("warm").acquire().release()
     world.faults(client).lose_request("enter")
@@ -240,7 +240,7 @@ def test_repeated_request_changes_nothing(world: World, verb: str) -> None:
 
 
 def test_repeated_grant_leaves_a_lease_to_its_ttl(world: World) -> None:
-    """Nobody knows of the second one; it holds nothing, and ends by itself."""
+    """A second lease that no client knows of holds nothing, and ends by itself."""
     client = world.client(ttl=10)
     world.faults(client).repeat_request("grant")
     client.lock("x").acquire().release()
@@ -258,7 +258,7 @@ def test_delayed_answer_comes_in_virtual_time_or_not_at_all(world: World) -> Non
     first = client.lock("x").acquire(timeout=30)
     assert world.now - began == pytest.approx(3)
     faults.delay_answer("leave", 100)
-    with pytest.raises(holdfast.StoreUnavailable) as told:
+    with pytest.raises(tenure.StoreUnavailable) as told:
         first.release()
     assert told.value.happened == "unknown"
     assert world.now - began == pytest.approx(8)
@@ -300,7 +300,7 @@ def test_paused_client_hears_nothing_until_it_is_resumed(world: World) -> None:
     world.faults(a).pause()
     successor = b.lock("x").acquire()
     assert told == []
-    with pytest.raises(holdfast.LeaseLost):
+    with pytest.raises(tenure.LeaseLost):
         hold.check()
     world.faults(a).resume()
     world.advance(0)
@@ -321,7 +321,7 @@ def test_short_pause_costs_nothing(world: World) -> None:
 
 
 def test_waiter_of_a_paused_client_takes_its_turn_after_it_was_resumed(world: World) -> None:
-    """What it watched for is told then, and not before."""
+    """A paused waiter is told of what it watched for once it is resumed, and not before."""
     a, b = world.client(owner="a"), world.client(owner="b", ttl=20)
     hold = a.lock("x").acquire()
     waiting = world.start(b.lock("x").acquire)
@@ -356,12 +356,12 @@ def test_guarded_write_whose_answer_is_lost_is_made_good(world: World) -> None:
 )
 def test_fault_that_can_not_be_is_refused(world: World, plan: Any) -> None:
     """A misspelt verb would never befall anything, and the test would pass."""
-    with pytest.raises(holdfast.InvalidOption):
+    with pytest.raises(tenure.InvalidOption):
         plan(world.faults(world.client()))
 
 
 def test_forgotten_fault_befalls_nothing(world: World) -> None:
-    """What has met no request is off."""
+    """A fault that has met no request is off."""
     client = world.client()
     world.faults(client).lose_request("enter", 1000)
     world.faults(client).forget()
@@ -379,7 +379,7 @@ def test_asyncio_call_that_waits_lets_time_pass_with_until(world: World) -> None
     async def test() -> None:
         async with world.aclient(owner="a", ttl=5) as a, world.aclient(owner="b") as b:
             hold = await a.lock("x").acquire()
-            with pytest.raises(holdfast.AcquireTimeout):
+            with pytest.raises(tenure.AcquireTimeout):
                 await world.until(b.lock("x").acquire(timeout=60))
             world.faults(a).pause()
             successor = await world.until(b.lock("x").acquire())
@@ -413,7 +413,7 @@ def test_asyncio_body_is_cancelled_when_time_passes(world: World) -> None:
             began = world.now
             world.faults(client).cut()
             await world.aadvance(25)
-            with pytest.raises(holdfast.LeaseLost):
+            with pytest.raises(tenure.LeaseLost):
                 await task
             assert 0 < cancelled_at[0] - began < 10.1
             world.faults(client).heal()
@@ -456,7 +456,7 @@ def test_asyncio_client_that_was_not_closed_is_closed_after_its_loop() -> None:
 
 
 def test_left_names_tickets_and_leases() -> None:
-    """Whoever forgot to release is named."""
+    """A client that forgot to release is named."""
     with World() as world:
         client = world.client(owner="a")
         client.lock("x").acquire()
@@ -472,7 +472,7 @@ def test_closing_the_world_ends_what_was_started() -> None:
         waiting = world.start(b.lock("x").acquire)
         world.faults(a).cut()
         world.faults(b).pause()
-    with pytest.raises(holdfast.ClientClosed):
+    with pytest.raises(tenure.ClientClosed):
         waiting.result()
     assert world.left() == []
 
@@ -496,7 +496,9 @@ def test_release_that_is_answered_only_after_its_lease_has_ended_does_not_claim_
 
 
 def test_lease_that_is_not_believed_in_any_more_is_ended_at_the_store(world: World) -> None:
-    """As on a real store: a renewal that is carried out late can't keep its tickets for another time to live."""
+    """A lease is ended as on a real store: a renewal that is carried out late can't keep its tickets for another time
+    to live.
+    """
     client = world.client(ttl=10)
     hold = client.lock("x").acquire()
     world.faults(client).lose_request("renew", 10_000)

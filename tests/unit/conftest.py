@@ -7,23 +7,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.world import PATIENCE_SECONDS, World
+from tests.unit.rig import PATIENCE_SECONDS, Rig
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def rig() -> Iterator[Rig]:
+    made = Rig()
     yield made
     made.close()
 
 
 @pytest.fixture(autouse=True)
 def no_thread_left_behind() -> Iterator[None]:
-    """A thread of holdfast or of a test that outlives the test fails it; the timers' thread is the process's."""
+    """A thread of tenure or of a test that outlives the test fails it; the timers' thread is the process's."""
     before = set(threading.enumerate())
     yield
-    left = [t for t in threading.enumerate() if t not in before and t.name.startswith(("holdfast-", "test-"))]
+    left = [t for t in threading.enumerate() if t not in before and t.name.startswith(("tenure-", "test-"))]
     for thread in left:
-        if thread.name != "holdfast-timers":
+        if thread.name != "tenure-timers":
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), f"{thread.name} outlived the test"

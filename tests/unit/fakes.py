@@ -1,4 +1,4 @@
-"""A lease that answers whatever a test tells it to, for driving turns by hand; and workers under a test's thumb."""
+"""Fakes for unit tests: a lease that answers whatever a test wants, workers under a test's thumb, a Ctrl-C."""
 
 # fakes take what the protocols pass
 from __future__ import annotations
@@ -7,21 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from holdfast.errors import StoreUnavailable
-from holdfast.lease import (
-    Committed,
-    Compare,
-    Delete,
-    Entry,
-    LeaseState,
-    Line,
-    Mode,
-    Put,
-    Reach,
-    Record,
-    Ticket,
-)
-from holdfast.signals import Signal
+from tenure._core.base.signals import Signal
+from tenure._core.lease import Committed, Compare, Delete, Entry, LeaseState, Line, Mode, Put, Reach, Record, Ticket
+from tenure.errors import StoreUnavailable
 
 TTL = 15.0
 
@@ -170,3 +158,7 @@ class HeldWorkers:
             future.set_exception(error)
         else:
             future.set_result(outcome)
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C: a KeyboardInterrupt that got out of a failing test would end the run."""

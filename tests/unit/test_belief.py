@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
 import pytest
 
-from holdfast.belief import EXPIRED, Belief, provable
-from holdfast.clock import SYSTEM_CLOCK, Timer, VirtualClock
-from holdfast.lease import LeaseState
-from holdfast.signals import Signal
+from tenure._core.base.clock import SYSTEM_CLOCK, Timer, VirtualClock
+from tenure._core.base.signals import Signal
+from tenure._core.belief import EXPIRED, Belief, provable
+from tenure._core.lease import LeaseState
+
+TTL = 12.0
 
 HELD, SUSPECT, LOST, CLOSED = LeaseState.HELD, LeaseState.SUSPECT, LeaseState.LOST, LeaseState.CLOSED
 START = 1000.0
@@ -206,13 +209,13 @@ def test_waits_are_set_when_the_belief_ends_and_at_once_when_it_has() -> None:
     clock = VirtualClock(START)
     belief, _ = proven(clock)
     early, dropped, late = Signal(), Signal(), Signal()
-    belief.add_wait(early)
-    belief.add_wait(dropped)
-    belief.drop_wait(dropped)
+    belief.add_signal(early)
+    belief.add_signal(dropped)
+    belief.drop_signal(dropped)
     clock.advance(9.0)
     assert not early.is_set()
     clock.advance(2.0)
-    belief.add_wait(late)
+    belief.add_signal(late)
     assert (early.is_set(), dropped.is_set(), late.is_set()) == (True, False, True)
 
 
@@ -222,7 +225,7 @@ def test_waits_of_a_belief_that_nothing_ended_yet_but_the_clock_are_woken_by_the
     belief, _ = proven(clock)
     clock.advance(9.99)
     signal = Signal()
-    belief.add_wait(signal)
+    belief.add_signal(signal)
     clock.advance(0.02)
     assert signal.is_set()
 
@@ -340,3 +343,37 @@ def test_proof_that_comes_while_the_deadline_passes_brings_nothing_back() -> Non
     clock.now = lambda: START + 9.2  # type: ignore[method-assign]
     assert belief.state is LOST
     assert belief.remaining() == 0.0
+
+
+def test_listener_that_raises_keeps_the_end_from_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    """Law 15: one listener's failure is logged; the others hear, and whoever waits is woken."""
+    belief, signal_of_wait = Belief(VirtualClock(), TTL), Signal()
+    heard: list[LeaseState] = []
+
+    def fail(_state: LeaseState, _reason: str) -> None:
+        raise ValueError("told by the test")
+
+    belief.on_change(fail)
+    belief.on_change(lambda state, _reason: heard.append(state))
+    belief.add_signal(signal_of_wait)
+    with caplog.at_level(logging.ERROR, "tenure"):
+        belief.end(LeaseState.LOST, "gone")
+    assert heard == [LeaseState.LOST]
+    assert signal_of_wait.is_set()
+    assert "told by the test" in caplog.text
+
+
+def test_wait_closed_by_the_callback_of_another_wait_breaks_nothing() -> None:
+    """Law 3: a waiter that is woken may end its neighbours' waits; each of them is woken all the same."""
+    belief = Belief(VirtualClock(), TTL)
+    signals = [Signal() for _ in range(3)]
+
+    def drop_all() -> None:
+        for each in signals:
+            belief.drop_signal(each)
+
+    for each in signals:
+        belief.add_signal(each)
+        each.add_callback(drop_all)
+    belief.end(LeaseState.LOST, "gone")
+    assert all(each.is_set() for each in signals)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.clock import SYSTEM_CLOCK, SystemClock, VirtualClock
-from holdfast.signals import Signal
-from tests.unit.world import PATIENCE_SECONDS, Background, reached
+from tenure._core.base.clock import SYSTEM_CLOCK, SystemClock, VirtualClock
+from tenure._core.base.signals import Signal
+from tests.unit.rig import PATIENCE_SECONDS, Background, reached
+
+FOREVER = 3600.0
 
 CLOCKS = [pytest.param(SystemClock, id="system"), pytest.param(VirtualClock, id="virtual")]
 
@@ -68,7 +70,7 @@ def test_system_clock_runs_timers_in_order_on_its_own_thread() -> None:
     clock.schedule(now + 0.02, note(2))
     clock.schedule(now + 0.01, note(1))
     reached(done)
-    assert ran == [(1, "holdfast-timers", True), (2, "holdfast-timers", True)]
+    assert ran == [(1, "tenure-timers", True), (2, "tenure-timers", True)]
 
 
 def test_system_clock_wakes_for_a_timer_earlier_than_the_one_it_waits_for() -> None:
@@ -119,7 +121,7 @@ class WatchedClock(SystemClock):
         self.asked = 0
 
     def now(self) -> float:
-        if threading.current_thread().name == "holdfast-timers":
+        if threading.current_thread().name == "tenure-timers":
             self.asked += 1
         return super().now()
 
@@ -164,7 +166,7 @@ def test_timer_that_raises_is_logged_and_the_others_run(
     def fail() -> None:
         raise ValueError("told by the test")
 
-    with caplog.at_level(logging.ERROR, "holdfast.clock"):
+    with caplog.at_level(logging.ERROR, "tenure.clock"):
         clock.schedule(clock.now() + 0.01, fail)
         clock.schedule(clock.now() + 0.02, done.set)
         if isinstance(clock, VirtualClock):
@@ -211,3 +213,17 @@ def test_system_clock_never_goes_back() -> None:
     """Deadlines are compared with later readings."""
     readings = [SYSTEM_CLOCK.now() for _ in range(1000)]
     assert readings == sorted(readings)
+
+
+def test_cancelled_timers_behind_a_live_one_do_not_pile_up() -> None:
+    """Ten thousand short holds behind one long wait leave no ten thousand timers behind."""
+    clock, swept = SystemClock(), threading.Event()
+    live = clock.schedule(clock.now() + FOREVER / 2, lambda: None)
+    for _ in range(10_000):
+        clock.schedule(clock.now() + FOREVER, lambda: None).cancel()
+    clock.schedule(clock.now(), swept.set)
+    reached(swept)
+    left = len(clock._timers)
+    live.cancel()
+    clock.schedule(clock.now(), lambda: None)  # wakes the clock's thread, which finds only cancelled ones and ends
+    assert left < 5_000

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from holdfast.backends.etcd.codec import read_ticket, write_value
-from holdfast.backends.etcd.words import KeyValue
-from holdfast.lease import Entry, Mode
+from tenure._backends.etcd.codec import read_ticket, write_value
+from tenure._backends.etcd.requests import KeyValue
+from tenure._core.lease import Entry, Mode
 
 NASTY = ["", "plain", 'a "quoted" \\ one', "é ✓ 𝄞", "a\tb\nc\x00\x1f\x7f", "{}[],:", "\u2028</script>"]
 
@@ -19,7 +19,7 @@ def test_value_of_a_ticket_is_json_that_says_what_the_entry_said(text: str, mode
     """Whatever an owner or a leader calls itself, others read the same."""
     entry = Entry("line", text, mode, 2, 3, text)
     told = json.loads(write_value(entry, 1234.567))
-    assert (told["holdfast"], told["id"], told["owner"], told["at"]) == (1, entry.id, text, 1234.567)
+    assert (told["tenure"], told["id"], told["owner"], told["at"]) == (1, entry.id, text, 1234.567)
     assert told.get("value", "") == text
     ticket = read_ticket(KeyValue(b"ns/line/1a-0", write_value(entry, 1234.567), 7, 8), "ns", "line")
     assert ticket is not None

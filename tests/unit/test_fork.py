@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,9 +16,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import HoldState, aio
-from tests.unit.world import Background, World
+import tenure
+from tenure import HoldState, aio
+from tenure._core.drivers.blocking import perform
+from tenure._core.runtime import runtime_of
+from tenure._core.turn import Await
+from tests.unit.rig import Background, Rig, reached
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+forks_among_threads = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),
@@ -49,12 +56,12 @@ def in_child(check: Callable[[], None]) -> None:
     assert status == 0, f"child ended with {status}: {told or 'it hung'}"
 
 
-def test_child_is_refused_by_client_lock_and_hold(world: World) -> None:
+def test_child_is_refused_by_client_lock_and_hold(rig: Rig) -> None:
     """Every call that would touch the parent's lease raises ForkedClient, and says what to do."""
-    client = world.client()
+    client = rig.client()
     lock, hold = client.lock("a"), client.lock("b").acquire()
     election, semaphore, rwlock = client.election("e"), client.semaphore("s", limit=2), client.rwlock("r")
-    lead: Callable[[holdfast.Hold], None] = lambda _: None  # noqa: E731  # never called
+    lead: Callable[[tenure.Hold], None] = lambda _: None  # noqa: E731  # never called
     calls: list[Callable[[], Any]] = [
         lock.acquire,
         lock.try_acquire,
@@ -78,7 +85,7 @@ def test_child_is_refused_by_client_lock_and_hold(world: World) -> None:
     def check() -> None:
         started = time.monotonic()
         for number, call in enumerate(calls):
-            with pytest.raises(holdfast.ForkedClient, match=r"forked from.*Connect again in the child") as raised:
+            with pytest.raises(tenure.ForkedClient, match=r"forked from.*Connect again in the child") as raised:
                 call()
             assert raised.value.happened == "no", number
         assert time.monotonic() - started < 2.0
@@ -87,9 +94,9 @@ def test_child_is_refused_by_client_lock_and_hold(world: World) -> None:
     hold.check()
 
 
-def test_childs_hold_is_lost_and_shows_it_everywhere(world: World) -> None:
+def test_childs_hold_is_lost_and_shows_it_everywhere(rig: Rig) -> None:
     """The child holds nothing: state, remaining, lost and repr say so without an error."""
-    hold = world.client().lock("a").acquire()
+    hold = rig.client().lock("a").acquire()
 
     def check() -> None:
         assert hold.state is HoldState.LOST
@@ -103,46 +110,46 @@ def test_childs_hold_is_lost_and_shows_it_everywhere(world: World) -> None:
     assert hold.state is HoldState.HELD
 
 
-def test_child_leaving_the_with_block_does_not_release_the_parents_hold(world: World) -> None:
+def test_child_leaving_the_with_block_does_not_release_the_parents_hold(rig: Rig) -> None:
     """Exactly one release: the parent's. The child's way out of the body is an error, not a release."""
-    client = world.client()
+    client = rig.client()
     with client.lock("a") as hold:
 
         def check() -> None:
-            with pytest.raises(holdfast.ForkedClient):
+            with pytest.raises(tenure.ForkedClient):
                 hold.__exit__(None, None, None)
-            assert not world.heard("released")
+            assert not rig.heard("released")
 
         in_child(check)
         hold.check()
-        assert world.tickets == 1
-    assert len(world.heard("released")) == 1
-    assert world.tickets == 0
+        assert rig.tickets == 1
+    assert len(rig.heard("released")) == 1
+    assert rig.tickets == 0
 
 
-def test_child_may_close_the_parents_client_and_nothing_happens(world: World) -> None:
+def test_child_may_close_the_parents_client_and_nothing_happens(rig: Rig) -> None:
     """Nothing of the parent's is the child's to close, so closing it is a no-op and never hangs."""
-    client = world.client()
+    client = rig.client()
     hold = client.lock("a").acquire()
 
     def check() -> None:
         client.close()
         with client:
             pass
-        assert world.tickets == 1
-        assert not world.heard("released")
+        assert rig.tickets == 1
+        assert not rig.heard("released")
 
     in_child(check)
     hold.check()
 
 
-def test_child_may_connect_again(world: World) -> None:
+def test_child_may_connect_again(rig: Rig) -> None:
     """A client of the child's own works, timers and workers included."""
-    world.client().lock("a").acquire()
+    rig.client().lock("a").acquire()
 
     def check() -> None:
         heard = threading.Event()
-        with holdfast.connect("memory://made-in-the-child") as mine:
+        with tenure.connect("memory://made-in-the-child") as mine:
             hold = mine.lock("a").acquire()
             hold.on_change(lambda _: heard.set())
             assert hold.state is HoldState.HELD
@@ -152,13 +159,38 @@ def test_child_may_connect_again(world: World) -> None:
     in_child(check)
 
 
-def test_child_forked_while_other_threads_hold_every_lock_is_still_refused_at_once(world: World) -> None:
+def test_memory_store_warns_once_in_a_forked_child(caplog: pytest.LogCaptureFixture) -> None:
+    """Workers that take it for a shared store do not exclude each other: that has to be seen in the log."""
+
+    def check() -> None:
+        for name in ("one", "other"):
+            with tenure.connect(f"memory://{name}") as mine, mine.lock("a"):
+                pass
+        (warning,) = [record.getMessage() for record in caplog.records if "memory://" in record.getMessage()]
+        assert "in a forked child" in warning
+
+    in_child(check)
+    assert not [record for record in caplog.records if "memory://" in record.getMessage()]
+
+
+def test_memory_store_warns_once_outside_of_tests() -> None:
+    """A program that is no test, and one that is."""
+    code = "import sys{}, tenure\nfor _ in 1, 2:\n    with tenure.connect('memory://x') as c, c.lock('a'): pass"
+    said = [
+        subprocess.run([sys.executable, "-c", code.format(also)], capture_output=True, text=True, check=True).stderr
+        for also in ("", ", unittest")
+    ]
+    assert said[0].count("outside of tests") == 1, said
+    assert said[1] == ""
+
+
+def test_child_forked_while_other_threads_hold_every_lock_is_still_refused_at_once(rig: Rig) -> None:
     """The child refuses before it takes a lock that no thread will ever give back."""
-    client = world.client()
+    client = rig.client()
     hold = client.lock("a").acquire()
-    house: Any = client._house
+    runtime: Any = runtime_of(client)
     lease: Any = hold._lease
-    guards = [house._guard, hold._guard, lease._belief._guard, world.store._guard]
+    guards = [runtime._guard, hold._watch.guard, lease._belief._guard, rig.store._guard]
     taken, forked = threading.Event(), threading.Event()
 
     def hold_all() -> None:
@@ -174,7 +206,7 @@ def test_child_forked_while_other_threads_hold_every_lock_is_still_refused_at_on
 
     def check() -> None:
         for call in (client.lock("b").acquire, client.lock("b").try_acquire, hold.check, hold.release, hold.renew):
-            with pytest.raises(holdfast.ForkedClient):
+            with pytest.raises(tenure.ForkedClient):
                 call()
         assert hold.state is HoldState.LOST
         assert hold.remaining() == 0.0
@@ -188,35 +220,35 @@ def test_child_forked_while_other_threads_hold_every_lock_is_still_refused_at_on
         holder.result()
 
 
-def test_waiting_thread_of_the_parent_is_untouched_by_a_fork(world: World) -> None:
+def test_waiting_thread_of_the_parent_is_untouched_by_a_fork(rig: Rig) -> None:
     """A wait that was under way when the process forked comes to its turn in the parent, once."""
-    client = world.client()
+    client = rig.client()
     hold = client.lock("a").acquire()
     waiting = Background(client.lock("a").acquire)
-    world.await_event("entered", 2)
+    rig.await_event("entered", 2)
     in_child(lambda: None)
     hold.release()
     assert waiting.result().state is HoldState.HELD
-    assert len(world.heard("acquired")) == 2
+    assert len(rig.heard("acquired")) == 2
 
 
-def test_asyncio_face_in_a_child_is_refused(world: World) -> None:
+def test_asyncio_face_in_a_child_is_refused(rig: Rig) -> None:
     """The other face refuses the same way, on a loop of the child's own."""
 
     async def acquire(client: aio.Client) -> aio.Hold:
         return await client.lock("a").acquire()
 
     async def whole() -> None:
-        client = world.aclient()
+        client = rig.aclient()
         hold = await acquire(client)
 
         def check() -> None:
             asyncio.events._set_running_loop(None)  # the parent's loop is not the child's
 
             async def refused() -> None:
-                with pytest.raises(holdfast.ForkedClient):
+                with pytest.raises(tenure.ForkedClient):
                     await acquire(client)
-                with pytest.raises(holdfast.ForkedClient):
+                with pytest.raises(tenure.ForkedClient):
                     await hold.release()
                 assert hold.state is HoldState.LOST
 
@@ -230,31 +262,31 @@ def test_asyncio_face_in_a_child_is_refused(world: World) -> None:
     asyncio.run(whole())
 
 
-def test_grandchild_is_refused_too(world: World) -> None:
+def test_grandchild_is_refused_too(rig: Rig) -> None:
     """A generation is not a flag: a fork of a fork holds nothing either."""
-    hold = world.client().lock("a").acquire()
+    hold = rig.client().lock("a").acquire()
 
     def check() -> None:
-        with pytest.raises(holdfast.ForkedClient):
+        with pytest.raises(tenure.ForkedClient):
             hold.check()
 
     in_child(lambda: in_child(check))
     hold.check()
 
 
-def _in_process(hold: holdfast.Hold, lock: holdfast.Lock, results: Any) -> None:
+def _in_process(hold: tenure.Hold, lock: tenure.Lock, results: Any) -> None:
     try:
         lock.acquire(timeout=1)
-    except holdfast.ForkedClient as error:
+    except tenure.ForkedClient as error:
         results.put((type(error).__name__, hold.state.value))
 
 
-def test_process_made_by_multiprocessing_fork_is_refused(world: World) -> None:
+def test_process_made_by_multiprocessing_fork_is_refused(rig: Rig) -> None:
     """The usual way to fork: the same error, and the parent goes on."""
     if sys.platform == "darwin":
         pytest.skip("multiprocessing does not fork there by default")
     context = multiprocessing.get_context("fork")
-    client = world.client()
+    client = rig.client()
     with client.lock("a") as hold:
         results = context.SimpleQueue()
         process = context.Process(target=_in_process, args=(hold, client.lock("b"), results))
@@ -264,4 +296,52 @@ def test_process_made_by_multiprocessing_fork_is_refused(world: World) -> None:
         assert results.get() == ("ForkedClient", "lost")
         results.close()
         hold.check()
-    assert len(world.heard("released")) == 1
+    assert len(rig.heard("released")) == 1
+
+
+@needs_fork
+@forks_among_threads
+def test_child_that_drops_the_parents_waiting_turn_asks_the_store_nothing(rig: Rig) -> None:
+    """Law 14: what the collector does to the parent's tasks in a child leaves the parent's ticket where it stands."""
+    client = rig.client()
+    runtime = runtime_of(client)
+    hold = client.lock("a").acquire()
+    lease: Any = hold._lease
+    steps = runtime.holding(client.lock("a")._request, runtime.patience(None), tenure.Hold)
+    assert isinstance(steps.send(perform(next(steps))), Await)
+
+    def check() -> None:
+        steps.close()
+        assert lease.reaping == 0
+        assert rig.store.requests["leave"] == 0
+
+    in_child(check)
+    assert rig.tickets == 2
+    steps.close()
+    rig.await_event("reaped")
+    assert rig.tickets == 1
+
+
+@needs_fork
+@forks_among_threads
+def test_statistics_in_a_child_forked_while_the_client_was_busy_raise_forked_client(rig: Rig) -> None:
+    """Law 14: the child refuses before it takes a lock that no thread will ever give back."""
+    client = rig.client()
+    taken, forked = threading.Event(), threading.Event()
+
+    def be_busy() -> None:
+        with runtime_of(client)._guard:
+            taken.set()
+            reached(forked)
+
+    def check() -> None:
+        with pytest.raises(tenure.ForkedClient):
+            client.statistics()
+
+    busy = Background(be_busy)
+    reached(taken)
+    try:
+        in_child(check)
+    finally:
+        forked.set()
+        busy.result()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from holdfast.backends.etcd.grpc.http2 import Http2, NotHttp2, framed
-from holdfast.links.session import Refusal
+from tenure._backends.etcd.grpc.http2 import Http2, NotHttp2, framed
+from tenure._transport.session import Refusal
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
@@ -254,7 +254,7 @@ def test_stream_that_is_left_open_is_cancelled_before_the_next_begins() -> None:
 
 def test_pings_are_answered_with_their_own_bytes() -> None:
     """And an answer to ours is counted, not answered."""
-    http = connected(frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"holdfast"))
+    http = connected(frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"tenure"))
     assert sent(http.take_out()) == [(PING, ACK, 0, b"12345678")]
     assert http.answered_pings == 1
 

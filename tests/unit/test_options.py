@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,13 +12,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast import aio
-from holdfast.errors import HoldfastError, InvalidName, InvalidOption, InvalidURL
-from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT, TTL_MAX, TTL_MIN
-from holdfast.options import ENVIRONMENT_VARIABLE, Options, parse
+import tenure
+from tenure import aio
+from tenure._core.base.limits import REQUEST_TIMEOUT_DEFAULT, TTL_DEFAULT, TTL_MAX, TTL_MIN
+from tenure._core.base.options import _KNOWN, ENVIRONMENT_VARIABLE, ConnectOptions, Options, parse
+from tenure.errors import (
+    InvalidName,
+    InvalidOption,
+    InvalidURL,
+    TenureError,
+)
 
 SECRET = "s3cr3t-w0rd"
+
+
+def test_connect_options_name_each_option_that_parse_knows() -> None:
+    """A type checker that reads `connect` knows as many options as the call itself, and each may be left out."""
+    assert ConnectOptions.__optional_keys__ == _KNOWN
+    assert ConnectOptions.__required_keys__ == frozenset()
+    nothing: ConnectOptions = {
+        "namespace": None,
+        "owner": None,
+        "ttl": None,
+        "timeout": None,
+        "tls": None,
+        "ca": None,
+        "cert": None,
+        "key": None,
+        "user": None,
+        "password": None,
+        "tick": None,
+        "incarnation": None,
+        "journal": None,
+    }
+    assert parse("memory://x", nothing) == parse("memory://x", {})
+    with tenure.connect("memory://x", **nothing), pytest.raises(InvalidOption, match="unknown option nope"):
+        parse("memory://x", {"nope": 1})
+
+
+@pytest.mark.parametrize("connect", [tenure.connect, aio.connect])
+def test_both_faces_take_the_same_typed_options(connect: Callable[..., object]) -> None:
+    """The signature says which options there are, and refers to the one list of them."""
+    (options,) = [p for p in signature(connect).parameters.values() if p.kind is Parameter.VAR_KEYWORD]
+    assert options.annotation == "Unpack[ConnectOptions]"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +93,7 @@ def test_url_with_everything_is_read_in_full() -> None:
 def test_url_with_nothing_but_a_host_has_the_defaults() -> None:
     """Every option has a default worth having."""
     found = parse("etcd://h", {})
-    assert (found.namespace, found.ttl, found.timeout) == ("holdfast", TTL_DEFAULT, REQUEST_TIMEOUT_DEFAULT)
+    assert (found.namespace, found.ttl, found.timeout) == ("tenure", TTL_DEFAULT, REQUEST_TIMEOUT_DEFAULT)
     assert (found.tls, found.ca, found.cert, found.key, found.user, found.password, found.tick) == (False, *[None] * 6)
 
 
@@ -114,7 +152,7 @@ def test_certificates_at_a_unix_socket_are_refused(tmp_path: Path) -> None:
 
 
 def test_longest_path_of_a_unix_socket_is_taken() -> None:
-    """A hundred bytes: what `holdfast serve` takes, too."""
+    """A hundred bytes: what `tenure serve` takes, too."""
     assert parse(f"http://%2F{'a' * 99}", {}).endpoints == ((f"/{'a' * 99}", 0),)
 
 
@@ -127,11 +165,11 @@ def test_credentials_percent_encoded_arrive_as_they_were(text: str) -> None:
 
 
 def test_environment_variable_is_used_when_no_url_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HOLDFAST_URL stands in for the URL, and an explicit URL wins."""
+    """TENURE_URL stands in for the URL, and an explicit URL wins."""
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "memory://from-environment")
     assert parse(None, {}).endpoints == (("from-environment", 0),)
     assert parse("memory://given", {}).endpoints == (("given", 0),)
-    with holdfast.connect() as client:
+    with tenure.connect() as client:
         assert "from-environment" in repr(client)
 
 
@@ -181,7 +219,7 @@ def test_url_that_cannot_be_read_raises_invalid_url(url: str) -> None:
     """Every malformed URL is told as InvalidURL, at connect, before anything is sent."""
     with pytest.raises(InvalidURL):
         parse(url, {})
-    for connect in (holdfast.connect, aio.connect):
+    for connect in (tenure.connect, aio.connect):
         with pytest.raises(InvalidURL):
             connect(url)
 
@@ -202,7 +240,7 @@ def test_url_with_an_unusable_namespace_raises_invalid_name(url: str) -> None:
 
 def test_unknown_keyword_raises_invalid_option_with_the_known_ones() -> None:
     """A typing error is told with what could have been meant."""
-    with pytest.raises(InvalidOption, match=r"unknown option tll; known are .*ttl"):
+    with pytest.raises(InvalidOption, match=r"unknown option tll; known are .*ttl.*; did you mean ttl\?"):
         parse("memory://", {"tll": 3})
     for name in ("scheme", "endpoints"):
         with pytest.raises(InvalidOption, match=name):
@@ -244,14 +282,14 @@ def test_nonsense_number_of_seconds_raises_invalid_option(option: str, value: ob
 @pytest.mark.parametrize("value", [v for v in NONSENSE if v not in (0, False) or isinstance(v, bool)] + ["5"])
 def test_nonsense_time_out_of_a_call_raises_invalid_option(value: float) -> None:
     """The same checks stand at acquire; 0 alone has a meaning there."""
-    with holdfast.connect("memory://options-time-out") as client, pytest.raises(InvalidOption, match="timeout"):
+    with tenure.connect("memory://options-time-out") as client, pytest.raises(InvalidOption, match="timeout"):
         client.lock("a").acquire(timeout=value)
 
 
 @pytest.mark.parametrize("value", [*NONSENSE, TTL_MIN / 2, TTL_MAX * 2, "5"])
 def test_nonsense_ttl_of_a_recipe_raises_invalid_option(value: float) -> None:
     """A recipe's own TTL is checked like the client's."""
-    with holdfast.connect("memory://options-ttl") as client:
+    with tenure.connect("memory://options-ttl") as client:
         for make in (client.lock, client.rwlock, client.election):
             with pytest.raises(InvalidOption, match="ttl"):
                 make("a", ttl=value)
@@ -365,7 +403,7 @@ def everything_said(error: BaseException) -> str:
 )
 def test_no_error_about_a_url_shows_its_password(url: str) -> None:
     """The message never shows the password, nor does what stands behind it."""
-    with pytest.raises(HoldfastError) as raised:
+    with pytest.raises(TenureError) as raised:
         parse(url, {})
     assert SECRET not in everything_said(raised.value)
 
@@ -382,12 +420,12 @@ def test_options_show_everything_but_the_password() -> None:
 
 def test_client_shows_neither_user_nor_password_anywhere() -> None:
     """repr of clients, locks and holds, statistics and messages name the store without credentials."""
-    with holdfast.connect(f"memory://me:{SECRET}@store-of-secrets/ns") as client:
+    with tenure.connect(f"memory://me:{SECRET}@store-of-secrets/ns") as client:
         with client.lock("a") as hold:
             said = [repr(client), str(client), repr(client.lock("a")), repr(hold), str(client.statistics())]
         said.append(repr(client.election("e")) + repr(client.semaphore("s", limit=1)) + repr(client.rwlock("r")))
     said.append(repr(client))
-    with pytest.raises(holdfast.ClientClosed) as raised:
+    with pytest.raises(tenure.ClientClosed) as raised:
         client.lock("a").acquire()
     said.append(str(raised.value))
     assert SECRET not in "".join(said)
@@ -396,7 +434,7 @@ def test_client_shows_neither_user_nor_password_anywhere() -> None:
 
 def test_display_of_each_store_is_one_word() -> None:
     """The store in one word, for messages."""
-    assert parse("memory://", {}).display == "memory://default/holdfast"
+    assert parse("memory://", {}).display == "memory://default/tenure"
     assert parse("zookeeper://a,b/x/y", {}).display == "zookeeper://a:2181,b:2181/x/y"
     sockets = parse(f"http://me:{SECRET}@%2Frun%2Fapi.sock,h:1/x", {})
     assert sockets.display == "http://unix:/run/api.sock,h:1/x"
@@ -409,3 +447,47 @@ def test_options_are_frozen() -> None:
     assert isinstance(found, Options)
     with pytest.raises(AttributeError):
         found.ttl = 3.0  # type: ignore[misc]  # that it can't be set is the test
+
+
+@pytest.mark.parametrize("option", ["ttl", "timeout", "tick"])
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_number_beyond_all_floats_raises_invalid_option_that_stays_short(option: str, value: int) -> None:
+    """An absurd integer is nonsense like infinity, and its four hundred digits are not put into a log."""
+    with pytest.raises(InvalidOption, match=option) as raised:
+        parse("memory://", {option: value})
+    assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "password", ["p\u2100ss", "s3[cr]et", "s3[cret", "s3]cret", "s3:cret", "s3@cret", "s3,cret", "\uff0fs3cret"]
+)
+def test_unusual_character_in_a_password_is_part_of_it_and_not_shown(password: str) -> None:
+    """What urllib would stumble over, and then show, is a character like any other."""
+    found = parse(f"etcd://u:{password}@h/ns", {})
+    assert (found.user, found.password, found.namespace) == ("u", password, "ns")
+    assert found.endpoints == (("h", 2379),)
+    for shown in (repr(found), str(found), found.display):
+        assert password not in shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"etcd://u:{SECRET}/x@h",
+        f"etcd://u:12/{SECRET}@h",
+        f"etcd://u:{SECRET}?x@h",
+        f"etcd://u:12?{SECRET}@h",
+        f"etcd://u:12?ttl={SECRET}@h",
+        f"etcd://u:x/@{SECRET}@h",
+        f"etcd://u@h/{SECRET}@i",
+        f"memory://u:12/{SECRET}@h",
+        f"etcd://u:{SECRET}@[::1/x",
+        f"etcd://u:{SECRET}@[h]/x",
+        f"etcd://u:{SECRET}@h]/x",
+    ],
+)
+def test_url_with_a_raw_delimiter_in_its_password_or_hosts_is_refused_without_showing_it(url: str) -> None:
+    """A password cut in two by '/' or '?' becomes neither a namespace nor an option nor part of a message."""
+    with pytest.raises(InvalidURL) as raised:
+        parse(url, {})
+    assert SECRET not in everything_said(raised.value)

@@ -9,15 +9,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import VirtualClock
-from holdfast.errors import ClientClosed, HoldfastError, LeaseLost, StoreRefused, StoreUnavailable
-from holdfast.events import Event, Hub
-from holdfast.lease import Entry, LeaseState, Surroundings
-from holdfast.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
-from holdfast.reaper import Reaper
+from tenure._core.base.clock import VirtualClock
+from tenure._core.base.limits import REQUEST_TIMEOUT_DEFAULT, RETRY_PAUSE_FIRST
+from tenure._core.lease import BackendContext, Entry, LeaseState
+from tenure._core.reaper import Reaper
+from tenure.errors import (
+    ClientClosed,
+    LeaseLost,
+    StoreRefused,
+    StoreUnavailable,
+    TenureError,
+)
+from tenure.events import Event, Hub
 from tests.unit.fakes import HeldWorkers, ImmediateWorkers, ThreadlessWorkers, entry
 
-Answer = bool | HoldfastError
+Answer = bool | TenureError
 
 
 class Bench:
@@ -32,15 +38,15 @@ class Bench:
         self.told: list[Event] = []
         hub = Hub(self.clock.now)
         hub.subscribe(self.told.append)
-        around = Surroundings(self.clock, hub, ImmediateWorkers() if workers is None else workers)
-        self.reaper = Reaper(self.withdraw, lambda: self.state, around)
+        context = BackendContext(self.clock, hub, ImmediateWorkers() if workers is None else workers)
+        self.reaper = Reaper(self.withdraw, lambda: self.state, context)
         self.entry = entry()
 
     def withdraw(self, asked: Entry, until: float) -> bool:
         assert asked is self.entry
         self.asked.append((self.clock.now(), until))
         answer = self.answers.pop(0) if self.answers else self.otherwise
-        if isinstance(answer, HoldfastError):
+        if isinstance(answer, TenureError):
             raise answer
         return answer
 
@@ -64,8 +70,9 @@ def test_ticket_that_goes_at_the_first_try_is_reaped_once() -> None:
     assert bench.reaper.owned == 0
 
 
-def test_store_that_is_away_is_asked_again_with_growing_pauses_up_to_a_bound() -> None:
+def test_store_that_is_away_is_asked_again_with_growing_pauses_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 7: the reaper goes on for as long as the lease lives, and does not hammer."""
+    monkeypatch.setattr("tenure._core.reaper.jittered", lambda seconds: seconds)
     bench = Bench(otherwise=StoreUnavailable("away"))
     bench.reaper.own(bench.entry)
     bench.clock.advance(60.0)
@@ -95,7 +102,7 @@ def test_pause_between_tries_holds_no_worker() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreRefused("no"), LeaseLost("gone"), StoreUnavailable("away")])
-def test_any_error_of_the_tree_is_told_and_tried_again(error: HoldfastError) -> None:
+def test_any_error_of_the_tree_is_told_and_tried_again(error: TenureError) -> None:
     """Law 7: refusals may pass too (a quota, a lost leader); only the ticket's or the lease's end ends it."""
     bench = Bench(error, error, True)
     bench.reaper.own(bench.entry)
@@ -169,3 +176,24 @@ def test_suspect_lease_is_still_reaped_under() -> None:
     bench.state = LeaseState.SUSPECT
     bench.reaper.own(bench.entry)
     assert bench.events == ["reaped"]
+
+
+class BrokenOnce(Bench):
+    """Its first try fails with what is no error of the tree."""
+
+    broken = True
+
+    def withdraw(self, asked: Entry, until: float) -> bool:
+        if self.broken:
+            self.broken = False
+            raise RuntimeError("can't start new thread")
+        return super().withdraw(asked, until)
+
+
+def test_reaper_that_meets_an_error_outside_the_tree_tries_again() -> None:
+    """Law 7: even a machine out of threads, or a bug of ours, ends with no orphan."""
+    bench = BrokenOnce(True)
+    bench.reaper.own(bench.entry)
+    bench.clock.advance(60.0)
+    assert bench.events == ["reap_failed", "reaped"]
+    assert bench.reaper.owned == 0

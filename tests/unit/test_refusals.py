@@ -6,31 +6,31 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.backends.etcd.history import History as EtcdHistory
-from holdfast.backends.etcd.words import Header
-from holdfast.backends.zookeeper.lease import ZooKeeperLease
-from holdfast.backends.zookeeper.proof import History as ZooKeeperHistory
-from holdfast.clock import VirtualClock
-from holdfast.errors import HoldfastError, StoreRefused, StoreUnavailable, StoreWentBack, TLSFailed
-from holdfast.events import Hub
-from holdfast.lease import Surroundings
-from holdfast.options import parse
+from tenure._backends.etcd.requests import Header
+from tenure._backends.etcd.wire import RevisionHistory as EtcdHistory
+from tenure._backends.zookeeper.lease import ZooKeeperLease
+from tenure._backends.zookeeper.lines import ZxidHistory as ZooKeeperHistory
+from tenure._core.base.clock import VirtualClock
+from tenure._core.base.options import parse
+from tenure._core.lease import BackendContext
+from tenure.errors import StoreRefused, StoreUnavailable, StoreWentBack, TenureError, TLSFailed
+from tenure.events import Hub
 from tests.unit.fakes import ImmediateWorkers
 
 UNTIL = 2000.0
 
 
-def raised(call: Callable[[], object]) -> tuple[type[HoldfastError], str, int]:
+def raised(call: Callable[[], object]) -> tuple[type[TenureError], str, int]:
     """The error's kind, its words, and through how many frames it has come."""
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(TenureError) as caught:
         call()
     return type(caught.value), str(caught.value), len(caught.traceback)
 
 
 def zookeeper_lease() -> ZooKeeperLease:
     clock = VirtualClock()
-    around = Surroundings(clock, Hub(clock.now), ImmediateWorkers())
-    return ZooKeeperLease(parse("zookeeper://nowhere/ns", {}), 10.0, 5.0, around, ZooKeeperHistory("zk"))
+    context = BackendContext(clock, Hub(clock.now), ImmediateWorkers())
+    return ZooKeeperLease(parse("zookeeper://nowhere/ns", {}), 10.0, 5.0, context, ZooKeeperHistory("zk"))
 
 
 def etcd_of_another_cluster() -> Callable[[], object]:
@@ -76,7 +76,7 @@ def zookeeper_that_grants_too_little() -> Callable[[], object]:
     ],
 )
 def test_error_of_a_client_that_has_stopped_is_a_new_one_at_each_call(
-    stopped: Callable[[], Callable[[], object]], kind: type[HoldfastError]
+    stopped: Callable[[], Callable[[], object]], kind: type[TenureError]
 ) -> None:
     """One instance raised over and over grows by a traceback each time, and keeps all that was in those frames."""
     call = stopped()

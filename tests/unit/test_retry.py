@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import VirtualClock
-from holdfast.errors import StoreUnavailable
-from holdfast.retry import persist
-from holdfast.signals import Signal
+from tenure._core.base.clock import VirtualClock
+from tenure._core.base.retry import persist
+from tenure._core.base.signals import Signal
+from tenure.errors import StoreUnavailable
 
 
 class LateClock(VirtualClock):

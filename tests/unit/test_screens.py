@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from holdfast.cli.screens.live import Board
-from holdfast.cli.screens.table import Cell, Column, table
-from holdfast.cli.screens.words import clock_time, count, iso, other_days, plain, seconds, span
-from holdfast.reports import LineInfo
+from tenure._admin.models import LineInfo
+from tenure.cli.screens.live import Board
+from tenure.cli.screens.table import Cell, Column, table
+from tenure.cli.screens.words import clock_time, count, iso, other_days, plain, seconds, span
 
 COLUMNS = (
-    Column("NAME", least=12),
+    Column("NAME", minimum=12),
     Column("KIND", drop=2),
-    Column("HOLDER", least=8),
+    Column("HOLDER", minimum=8),
     Column("TOKEN", right=True),
     Column("WAIT", drop=1, right=True),
 )
@@ -89,7 +89,7 @@ def test_notes_stand_below_their_rows_and_are_wrapped() -> None:
 @given(text=st.text(alphabet="ab c", max_size=200), width=st.integers(24, 80))
 def test_a_last_column_that_wraps_loses_nothing(text: str, width: int) -> None:
     """It goes on below, and no line is wider than the terminal."""
-    columns = (Column("CHECK"), Column("FOUND", least=12, wraps=True))
+    columns = (Column("CHECK"), Column("FOUND", minimum=12, wraps=True))
     told = "".join(segment.text for segment in table(columns, [[Cell("etcd"), Cell(text)]], width))
     lines = told.splitlines()
     assert max(map(cell_len, lines)) <= width

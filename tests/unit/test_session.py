@@ -1,4 +1,4 @@
-"""The session: one try and its time, whatever of it is spent before anything is sent; and who moves on for what."""
+"""The connection pool: one try and its time, also where some is spent before sending; and failover."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from holdfast.clock import VirtualClock
-from holdfast.errors import StoreUnavailable, TLSFailed
-from holdfast.events import Hub
-from holdfast.lease import Surroundings
-from holdfast.links.session import Refusal, Session
-from holdfast.options import parse
+from tenure._core.base.clock import VirtualClock
+from tenure._core.base.options import parse
+from tenure._core.lease import BackendContext
+from tenure._transport.session import ConnectionPool, Refusal
+from tenure.errors import StoreUnavailable, TLSFailed
+from tenure.events import Hub
 from tests.unit.fakes import ImmediateWorkers
 
 START = 1000.0
@@ -53,7 +53,7 @@ class Dialect:
     signs_in: Final = True
     alpn: Final = "x"
     goes_aside: Final = False
-    kept_apart: Final = ""
+    dedicated_path: Final = ""
 
     def __init__(self, clock: VirtualClock, connecting_seconds: float = 0.0, *refusals: Refusal) -> None:
         self._clock = clock
@@ -80,9 +80,9 @@ class Dialect:
         return StoreUnavailable(refusal.message)
 
 
-def session_of(dialect: Dialect, clock: VirtualClock, endpoints: str = "a:1") -> Session[Reply]:
-    around = Surroundings(clock, Hub(clock.now), ImmediateWorkers())
-    return Session(parse(f"etcd://{endpoints}/x", {}), around, dialect)
+def session_of(dialect: Dialect, clock: VirtualClock, endpoints: str = "a:1") -> ConnectionPool[Reply]:
+    context = BackendContext(clock, Hub(clock.now), ImmediateWorkers())
+    return ConnectionPool(parse(f"etcd://{endpoints}/x", {}), context, dialect)
 
 
 @pytest.mark.parametrize(("connecting", "left"), [(0.0, 1.0), (0.9, 0.1)])
@@ -133,3 +133,24 @@ def test_server_that_hangs_up_within_a_handshake_says_nothing_of_settings_that_w
         assert type(session.failed(("a", 1), ssl.SSLEOFError("EOF occurred in violation of protocol"))) is expected
         assert type(session.failed(("a", 1), ssl.SSLCertVerificationError("expired"))) is TLSFailed
         session.close()
+
+
+@pytest.mark.parametrize(("left", "failures"), [(0.3, 0), (5.0, 1)])
+def test_time_out_of_a_try_with_little_time_is_no_failure_of_the_endpoint(left: float, failures: int) -> None:
+    """The last look of a wait has what is left of it: that it is not answered in that says nothing of a server."""
+
+    class Silent(Dialect):
+        def connect(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, seconds: float) -> Connection:
+            self._clock.advance(seconds)
+            raise TimeoutError
+
+    clock, failed = VirtualClock(START), list[str]()
+    session = session_of(Silent(clock), clock, "a:1,b:2")
+    session._context.hub.subscribe(lambda event: failed.append(event.event))
+    with pytest.raises(StoreUnavailable, match="a:1 did not answer: timed out"):
+        session.ask("/", b"", START + left)
+    assert failed == ["endpoint_failed"] * failures
+    assert session.endpoint == ("b", 2)  # the next try may do better there
+    with pytest.raises(StoreUnavailable, match="b:2 did not answer"):
+        session.ask("/", b"", clock.now() + 5.0)
+    assert failed == ["endpoint_failed"] * (failures + 1)

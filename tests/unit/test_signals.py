@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from holdfast.signals import Signal
-from tests.unit.world import Background
+from tenure._core.base.signals import Signal
+from tests.unit.rig import Background
 
 
 def test_signal_once_set_stays_set_and_calls_each_callback_once() -> None:

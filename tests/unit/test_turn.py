@@ -12,29 +12,20 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import aio
-from holdfast.aiodriver import arun
-from holdfast.backends.memory import MemoryBackend
-from holdfast.clock import VirtualClock
-from holdfast.drivers import perform, run
-from holdfast.errors import (
-    AcquireTimeout,
-    ClientClosed,
-    HoldfastError,
-    LeaseLost,
-    LineMismatch,
-    StoreRefused,
-    StoreUnavailable,
-)
-from holdfast.events import Event, Hub
-from holdfast.lease import Entry, LeaseState, Line, Mode, Reach, Ticket
-from holdfast.limits import CHORES_MAX, LEAVE_GRACE, WORKERS_MAX
-from holdfast.recipes.lock import LOCK_RULE
-from holdfast.recipes.rwlock import READ_RULE
-from holdfast.recipes.semaphore import SEAT_RULE
-from holdfast.signals import Signal
-from holdfast.turn import (
+import tenure
+from tenure import aio
+from tenure._backends.memory import MemoryBackend
+from tenure._core.base.clock import VirtualClock
+from tenure._core.base.limits import BACKGROUND_THREADS_MAX, LEAVE_GRACE, WORKERS_MAX
+from tenure._core.base.signals import Signal
+from tenure._core.drivers.asyncio import arun
+from tenure._core.drivers.blocking import perform, run
+from tenure._core.lease import Entry, LeaseState, Line, Mode, Reach, Ticket
+from tenure._core.recipes.lock import LOCK_RULE
+from tenure._core.recipes.rwlock import READ_RULE
+from tenure._core.recipes.semaphore import SEAT_RULE
+from tenure._core.runtime import runtime_of
+from tenure._core.turn import (
     Abandon,
     Amend,
     Await,
@@ -52,9 +43,19 @@ from holdfast.turn import (
     Turn,
     take_turn,
 )
-from tests.conformance.worlds import eventually
-from tests.unit.fakes import FakeLease, HeldWorkers, ImmediateWorkers, entry, line_with, line_without
-from tests.unit.world import PATIENCE_SECONDS, Background, World, reached
+from tenure.errors import (
+    AcquireTimeout,
+    ClientClosed,
+    LeaseLost,
+    LineMismatch,
+    StoreRefused,
+    StoreUnavailable,
+    TenureError,
+)
+from tenure.events import Event, Hub
+from tests.conformance.store_worlds import eventually
+from tests.unit.fakes import FakeLease, HeldWorkers, ImmediateWorkers, Interrupted, entry, line_with, line_without
+from tests.unit.rig import PATIENCE_SECONDS, Background, Rig, reached
 
 START = 1000.0
 REQUEST_SECONDS = 5.0
@@ -474,25 +475,37 @@ def test_line_of_another_kind_raises_line_mismatch_and_leaves() -> None:
     assert table.events == ["entered", "abandoned"]
 
 
-def test_never_entered_on_a_dead_lease_is_retried_on_a_new_one(world: World) -> None:
+def test_lock_behind_a_seat_that_is_refused_waits_as_behind_any_ticket() -> None:
+    """A rule that sees its predecessor only is asked again with the whole line, whose first one decides."""
+    table = Table()
+    table.go([])
+    stranger = table.line(1).tickets[0]._replace(id="s", mode=Mode.SEAT)
+    step = table.steps.send(Line("r", (stranger, table.line(0).tickets[-1]), 1))
+    assert isinstance(step, Look)
+    assert step.reach is Reach.AHEAD
+    step = table.steps.send(Line("r", (table.line(1).tickets[0], stranger, table.line(0).tickets[-1]), 1))
+    assert isinstance(step, Await)
+
+
+def test_never_entered_on_a_dead_lease_is_retried_on_a_new_one(rig: Rig) -> None:
     """A machine that slept through its lease gets its next lock with a new lease, without an error."""
-    client = world.client(ttl=10)
+    client = rig.client(ttl=10)
     client.lock("a").acquire().release()
-    world.store.expire(world.store.leases[0])
+    rig.store.expire(rig.store.leases[0])
     hold = client.lock("a").acquire(timeout=0)
     assert hold.state.value == "held"
-    assert len(world.store.leases) == 1
+    assert len(rig.store.leases) == 1
 
 
-def test_never_entered_twice_is_passed_on(world: World) -> None:
+def test_never_entered_twice_is_passed_on(rig: Rig) -> None:
     """The second try is the last: no loop over dying leases."""
-    client = world.client(ttl=10)
+    client = rig.client(ttl=10)
     tries = []
 
     def refuse(line: str, _entry: Entry, _lease_id: str) -> None:
         tries.append(line)
 
-    world.store.enter = refuse  # type: ignore[assignment,method-assign]  # every lease is gone on arrival
+    rig.store.enter = refuse  # type: ignore[assignment,method-assign]  # every lease is gone on arrival
     with pytest.raises(LeaseLost):
         client.lock("a").acquire()
     assert len(tries) == 2
@@ -617,15 +630,15 @@ def test_run_with_a_clock_that_is_interrupted_withdraws() -> None:
 # The asyncio driver.
 
 
-def test_arun_takes_turns_without_a_thread_while_waiting(world: World) -> None:
+def test_arun_takes_turns_without_a_thread_while_waiting(rig: Rig) -> None:
     """Waiting costs no thread: a hundred waiting tasks run on the few shared workers."""
 
     async def main() -> None:
-        client = world.aclient()
+        client = rig.aclient()
         first = await client.lock("a").acquire()
         waiting = [asyncio.create_task(client.lock("a").acquire()) for _ in range(100)]
-        await asyncio.to_thread(world.await_event, "entered", 101)
-        workers = [t for t in threading.enumerate() if t.name.startswith("holdfast-worker")]
+        await asyncio.to_thread(rig.await_event, "entered", 101)
+        workers = [t for t in threading.enumerate() if t.name.startswith("tenure-worker")]
         assert len(workers) <= 4
         await first.release()
         for turn in asyncio.as_completed(waiting):  # in the line's order: four workers entered them
@@ -633,49 +646,49 @@ def test_arun_takes_turns_without_a_thread_while_waiting(world: World) -> None:
         await client.close()
 
     asyncio.run(main())
-    assert world.tickets == 0
+    assert rig.tickets == 0
 
 
 def busy_workers(client: aio.Client, until: threading.Event) -> None:
     """All of a client's workers wait, as for a silent store."""
     for _ in range(WORKERS_MAX):
-        client._house.workers.submit(lambda: reached(until))
+        runtime_of(client).workers.submit(lambda: reached(until))
 
 
-def test_arun_gives_up_by_the_deadline_what_no_worker_has_begun(world: World) -> None:
+def test_arun_gives_up_by_the_deadline_what_no_worker_has_begun(rig: Rig) -> None:
     """Law 8: others may wait long for a silent store; a call with a short time-out is back by it, and sends nothing."""
 
     async def main() -> None:
         silence = threading.Event()
-        client = world.aclient()
+        client = rig.aclient()
         await (await client.lock("a").acquire()).release()
         busy_workers(client, silence)
         quick = asyncio.create_task(client.lock("b").acquire(timeout=0.5))
         await asyncio.sleep(0)
-        world.clock.advance(0.4)
+        rig.clock.advance(0.4)
         done, _ = await asyncio.wait([quick], timeout=0.05)
         assert not done
-        world.clock.advance(0.2)
+        rig.clock.advance(0.2)
         with pytest.raises(StoreUnavailable, match="not sent"):
             await asyncio.wait_for(quick, PATIENCE_SECONDS)
         silence.set()
         await client.close()
 
     asyncio.run(main())
-    assert len(world.heard("entered")) == 1
-    assert world.tickets == 0
+    assert len(rig.heard("entered")) == 1
+    assert rig.tickets == 0
 
 
-def test_arun_cancelled_before_a_worker_has_begun_is_cancelled(world: World) -> None:
+def test_arun_cancelled_before_a_worker_has_begun_is_cancelled(rig: Rig) -> None:
     """A cancellation that comes with the deadline is still the caller's."""
 
     async def main() -> None:
         silence = threading.Event()
-        client = world.aclient()
+        client = rig.aclient()
         busy_workers(client, silence)
         quick = asyncio.create_task(client.lock("b").acquire(timeout=0.5))
         await asyncio.sleep(0)
-        world.clock.advance(0.6)
+        rig.clock.advance(0.6)
         quick.cancel()
         with pytest.raises(asyncio.CancelledError):
             await quick
@@ -683,19 +696,19 @@ def test_arun_cancelled_before_a_worker_has_begun_is_cancelled(world: World) -> 
         await client.close()
 
     asyncio.run(main())
-    assert world.tickets == 0
+    assert rig.tickets == 0
 
 
-def test_chores_of_a_silent_store_keep_no_call_waiting(world: World) -> None:
+def test_chores_of_a_silent_store_keep_no_call_waiting(rig: Rig) -> None:
     """The reaper's tries wait apart: an asyncio call finds a worker."""
 
     async def main() -> None:
         silence = threading.Event()
-        client = world.aclient()
-        backend = client._house._backend
+        client = rig.aclient()
+        backend = runtime_of(client)._backend
         assert isinstance(backend, MemoryBackend)
-        for _ in range(3 * CHORES_MAX + WORKERS_MAX):
-            backend._around.workers.submit(lambda: reached(silence))
+        for _ in range(3 * BACKGROUND_THREADS_MAX + WORKERS_MAX):
+            backend._context.workers.submit(lambda: reached(silence))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS / 2):
                 await (await client.lock("a").acquire()).release()
@@ -876,7 +889,7 @@ def test_arun_waits_on_the_given_clock(was_set: bool) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("x"), LeaseLost("y")])
-def test_both_drivers_pass_an_error_of_the_store_on(error: HoldfastError) -> None:
+def test_both_drivers_pass_an_error_of_the_store_on(error: TenureError) -> None:
     """Neither driver decides: what the generator lets out, comes out."""
 
     class Failing(FakeLease):
@@ -897,43 +910,43 @@ def test_both_drivers_pass_an_error_of_the_store_on(error: HoldfastError) -> Non
 
 @pytest.mark.parametrize("operation", ["grant", "enter", "look", "leave"])
 @pytest.mark.parametrize("what", ["request", "answer"])
-def test_wait_with_one_lost_message_of_any_kind_is_none_the_worse(world: World, operation: str, what: str) -> None:
+def test_wait_with_one_lost_message_of_any_kind_is_none_the_worse(rig: Rig, operation: str, what: str) -> None:
     """Law 6: each retry finds what the first try did; one ticket, one hold, nothing left behind."""
-    client = world.client()
-    faults = world.faults(client)
+    client = rig.client()
+    faults = rig.faults(client)
     lose = faults.lose_request if what == "request" else faults.lose_answer
     if operation == "grant":
         lose("grant")
     first = Background(lambda: client.lock("a").acquire())
-    _until_ended(first, world)
+    _until_ended(first, rig)
     hold = first.result()
     lose(operation)
     second = Background(lambda: client.lock("a").acquire())
-    _release(hold, world)
-    _until_ended(second, world)
-    _release(second.result(), world)
-    assert world.tickets == 0
+    _release(hold, rig)
+    _until_ended(second, rig)
+    _release(second.result(), rig)
+    assert rig.tickets == 0
     assert second.result().token > hold.token
 
 
-def _release(hold: Any, world: World) -> None:
+def _release(hold: Any, rig: Rig) -> None:
     released = Background(hold.release)
-    _until_ended(released, world)
+    _until_ended(released, rig)
     assert released.result() is True
 
 
-def _until_ended(call: Background, world: World) -> None:
+def _until_ended(call: Background, rig: Rig) -> None:
     """Virtual time for the pauses between retries: a little at a time, until the call has ended."""
     for _ in range(2000):
         if call.ended:
             return
-        world.clock.advance(0.005)
+        rig.clock.advance(0.005)
         call.joined(0.002)
 
 
-def test_background_wait_reached_by_event_is_released_by_the_holder(world: World) -> None:
+def test_background_wait_reached_by_event_is_released_by_the_holder(rig: Rig) -> None:
     """Law 13: two threads of one client exclude each other, in the order they came."""
-    client = world.client()
+    client = rig.client()
     order: list[int] = []
     done = threading.Event()
 
@@ -944,7 +957,7 @@ def test_background_wait_reached_by_event_is_released_by_the_holder(world: World
 
     hold = client.lock("a").acquire()
     other = Background(second)
-    world.await_event("entered", 2)
+    rig.await_event("entered", 2)
     order.append(hold.token)
     hold.release()
     reached(done)
@@ -996,10 +1009,51 @@ def test_asyncio_waiters_do_not_keep_the_line_as_they_saw_it(kind: str) -> None:
 def test_blocking_waiters_do_not_keep_the_line_as_they_saw_it() -> None:
     """The same for threads."""
     crowd = 30
-    with holdfast.connect("memory://crowd-threads") as client:
+    with tenure.connect("memory://crowd-threads") as client:
         hold = client.semaphore("b", limit=1).acquire()
         waiting = [Background(lambda: client.semaphore("b", limit=1).acquire().release()) for _ in range(crowd)]
         assert eventually(lambda: entered(client) > crowd and tickets_kept("b") < 6 * crowd)
         hold.release()
         for thread in waiting:
             thread.result()
+
+
+@pytest.mark.parametrize(
+    ("how", "answers"), [({"timeout": 1.0}, [False]), ({"waits": False}, [])], ids=["after-timeout", "after-try"]
+)
+def test_turn_dropped_while_it_leaves_abandons_its_ticket(how: dict[str, Any], answers: list[Any]) -> None:
+    """Law 7: dropped in the middle of withdrawing, the ticket still has an owner."""
+    table = Table(**how)
+    assert isinstance(table.go([table.line(1), *answers]), Leave)
+    table.steps.close()
+    assert {abandoned.id for abandoned in table.lease.abandoned} == {table.entry.id}  # owning is idempotent
+
+
+def test_turn_past_its_deadline_whose_watch_always_wakes_raises_acquire_timeout() -> None:
+    """Law 8: the deadline holds even where every wait ends by waking."""
+    table = Table(timeout=1.0)
+    step = table.go([table.line(1)])
+    table.clock.advance(5.0)
+    with pytest.raises(AcquireTimeout):
+        for _ in range(50):
+            step = table.steps.send(True if isinstance(step, (Await, Leave)) else table.line(1))
+
+
+@pytest.mark.parametrize(("told", "withdrawal"), [("timed_out", Leave), ("abandoned", Abandon)])
+def test_turn_interrupted_in_a_subscriber_at_its_end_has_withdrawn_before(told: str, withdrawal: type) -> None:
+    """Law 7: Ctrl-C while the end of a wait is told or logged costs no orphan, because the ticket went first."""
+
+    def interrupt(event: Event) -> None:
+        if event.event == told:
+            raise Interrupted
+
+    clock, lease, mine = VirtualClock(START), FakeLease(), entry()
+    hub = Hub(clock.now)
+    hub.subscribe(interrupt)
+    steps = take_turn(lease, mine, LOCK_RULE, Patience(START + 1.0, 5.0), clock, hub)
+    next(steps)
+    steps.send(line_with(mine, ahead=1))
+    step = steps.send(False) if told == "timed_out" else steps.throw(StoreRefused("no"))
+    assert isinstance(step, withdrawal)
+    with pytest.raises(Interrupted):
+        steps.send(True)

@@ -1,4 +1,4 @@
-"""What a closing client sends first, and what it sends again."""
+"""Removals that a closing client sends first, and sends again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 
-from holdfast.backends.zookeeper.sweeper import Sweeper
-from holdfast.clock import VirtualClock
-from holdfast.limits import REQUESTS_AT_ONCE_MAX
+from tenure._backends.zookeeper.sweeper import Sweeper
+from tenure._core.base.clock import VirtualClock
+from tenure._core.base.limits import REQUESTS_AT_ONCE_MAX
 
 LINE = "/ns/a"
 UNTIL = 2000.0

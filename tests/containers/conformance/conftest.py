@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.conformance import *  # noqa: F403
-from holdfast.testing.conformance import Face
-from tests.conformance.worlds import EtcdWorld, ServerWorld, ZooKeeperWorld
+from tenure.testing.conformance import *  # noqa: F403
+from tenure.testing.conformance import Face
+from tests.conformance.store_worlds import EtcdWorld, ServerWorld, ZooKeeperWorld
 from tests.servers import Cluster, FaultProxy
 from tests.servers.containers import client_network
 from tests.servers.networks import ClientNetwork
@@ -100,6 +100,6 @@ def networks(singles: dict[str, Cluster]) -> Iterator[dict[str, Networks]]:
 def make_world(
     request: pytest.FixtureRequest, singles: dict[str, Cluster], networks: dict[str, Networks]
 ) -> Callable[[Face], Partitioned]:
-    """From a face to a world of each kind."""
+    """A function from a face to a world, of each kind."""
     kind = request.param
     return partial(WORLDS[kind], cluster=singles[kind], networks=networks[kind])

@@ -6,5 +6,5 @@ they leave it to the guard. What they did is in their event files, what came of 
 
 Reading order: events.py (what is written down), check.py (what must be true of it), resources/ (what they fight
 over: as the workers see it, and as the test does), worker.py (one of the eight), stores.py (how to depose a
-holder), crew.py (the processes), nemesis.py (who is hit, when), run.py (one run, from the first to the last of it).
+holder), workers.py (the processes), nemesis.py (who is hit, when), run.py (one run, from the first to the last of it).
 """

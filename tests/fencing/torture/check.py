@@ -1,4 +1,4 @@
-"""What must be true of a run: pure functions of what the workers wrote down and what the resource holds.
+"""Checks of a run: pure functions of what the workers wrote down and what the resource holds.
 
 `violations` names every broken promise, `too_little` everything for which a run proves nothing, `figures` counts.
 """
@@ -23,7 +23,7 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One accepted write, in the resource's own journal."""
+    """An accepted write, in the resource's own journal."""
 
     count: int
     token: int
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the resource holds at the end. `journal` is in the resource's own order."""
+    """The contents of the resource at the end. `journal` is in the resource's own order."""
 
     count: int
     elements: frozenset[str]
@@ -40,7 +40,7 @@ class Contents:
 
 
 class Deed(StrEnum):
-    """What the nemesis does to a worker."""
+    """A deed of the nemesis to a worker."""
 
     STOP = "stop"
     DEPOSE = "depose"
@@ -49,7 +49,7 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One write, as its worker knows it."""
+    """A write, as its worker knows it."""
 
     element: str
     token: int
@@ -60,7 +60,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How much happened."""
+    """The figures of a run: how much happened."""
 
     grants: int
     handovers: int
@@ -106,7 +106,7 @@ def too_little(seen: Figures) -> list[str]:
         ("refused writes or hit windows", max(seen.refused_writes, seen.window_hits), REFUSALS_LEAST),
         ("stops by the nemesis", seen.stops, STOPS_LEAST),
     )
-    return [f"only {found} {what}, wanted {least}" for what, found, least in wanted if found < least]
+    return [f"only {found} {what}, wanted {minimum}" for what, found, minimum in wanted if found < minimum]
 
 
 def attempts_of(events: Iterable[Event]) -> dict[str, Attempt]:
@@ -126,13 +126,13 @@ def attempts_of(events: Iterable[Event]) -> dict[str, Attempt]:
 def counter_off(attempts: Iterable[Attempt], contents: Contents) -> Iterator[str]:
     """No increment is lost, none counts twice: ok <= final <= ok + unknown."""
     ends = Counter(attempt.end for attempt in attempts)
-    least, most = ends[What.OK], ends[What.OK] + ends[What.INFO]
-    if not least <= contents.count <= most:
-        yield f"the counter stands at {contents.count}; {least} increments succeeded, {most - least} are unknown"
+    minimum, maximum = ends[What.OK], ends[What.OK] + ends[What.INFO]
+    if not minimum <= contents.count <= maximum:
+        yield f"the counter stands at {contents.count}; {minimum} increments succeeded, {maximum - minimum} are unknown"
 
 
 def elements_off(attempts: dict[str, Attempt], contents: Contents) -> Iterator[str]:
-    """What was added is there; what was never tried, or was refused, is not. In the journal as in the set."""
+    """Elements missing though they were added, or there though never tried or refused; in the journal as in the set."""
     added = {element for element, attempt in attempts.items() if attempt.end is What.OK}
     refused = {element for element, attempt in attempts.items() if attempt.end is What.FAIL}
     journalled = frozenset(entry.element for entry in contents.journal)
@@ -143,7 +143,7 @@ def elements_off(attempts: dict[str, Attempt], contents: Contents) -> Iterator[s
 
 
 def tokens_back(journal: Sequence[Entry]) -> Iterator[str]:
-    """In the resource's own order no accepted token is below one before it."""
+    """Accepted tokens below one before them, in the resource's own order."""
     for one, next_one in pairwise(journal):
         if next_one.token < one.token:
             yield f"{next_one} was accepted after {one}"
@@ -201,7 +201,7 @@ def figures(events: Iterable[Event], contents: Contents, deeds: Sequence[Deed]) 
 
 
 def _window_hits(events: Iterable[Event]) -> int:
-    """How often a younger holder had read or written by the time a worker resumed that stopped between the two."""
+    """The number of times that a younger holder had read or written when a worker resumed between the two."""
     hits, youngest = 0, 0
     for event in events:
         if event.what in (What.READ, What.OK):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from holdfast.fencing.http import App, FencingMiddleware, Receive, Scope, Send, fence_of
+from tenure.fencing.http import App, FencingMiddleware, Receive, Scope, Send, fence_of
 
 from .resources.http import ALL_PATH, PATH
 

@@ -1,4 +1,4 @@
-"""What a worker writes down: one line for each event, in a file of its own that survives SIGKILL.
+"""Events that a worker writes down: one line for each, in a file of its own that survives SIGKILL.
 
 Stamps are CLOCK_MONOTONIC, which all processes of a machine share. An attempt is written down as SENT before
 anything is sent. It is OK on a positive answer only, FAIL only when it certainly did not happen, INFO otherwise; an
@@ -20,7 +20,7 @@ REFUSALS: Final = ("StaleToken", "LeaseLost", "FenceMismatch")
 
 
 class What(StrEnum):
-    """One word for each event."""
+    """The kinds of events, a word for each."""
 
     READY = "ready"
     GRANTED = "granted"
@@ -42,7 +42,7 @@ ENDS: Final = (What.OK, What.FAIL, What.INFO)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to `worker` at `at_ns`, under which token."""
+    """An event of `worker` at `at_ns`, under its token."""
 
     at_ns: int
     worker: str
@@ -57,7 +57,7 @@ class Event:
 
 
 class EventFile:
-    """Where one worker writes. Each line is one `os.write`, so the file never holds a part of one for long."""
+    """The file of one worker's events. Each line is one `os.write`, so the file never holds a part of one for long."""
 
     def __init__(self, directory: Path, worker: str) -> None:
         self._worker = worker

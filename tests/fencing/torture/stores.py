@@ -1,4 +1,4 @@
-"""The stores that the lock is in, by other means than holdfast's own: to depose a holder, and to look.
+"""The stores that the lock is in, by other means than tenure's own: to depose a holder, and to look.
 
 A worker tells with its grant what that takes (`told_of`), and the nemesis hands it on (`depose`).
 """
@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from holdfast import Hold
+from tenure import Hold
 from tests.servers import Cluster
 
 _REQUEST_SECONDS: Final = 10.0
@@ -22,7 +22,7 @@ _THEFT_SECONDS: Final = 2.0
 
 
 class Store(Protocol):
-    """One store as its administrator sees it."""
+    """A store as its administrator sees it."""
 
     def depose(self, lease: str, *, whole: bool) -> None:
         """End the holder's lease or session (`whole`), or remove its ticket alone. It may be gone already."""
@@ -31,7 +31,7 @@ class Store(Protocol):
         """Keys and values below `root`, in the order in which the store made them."""
 
     def remove(self, root: str) -> None:
-        """Everything at and below it."""
+        """Remove everything at and below it."""
 
     def close(self) -> None: ...
 
@@ -42,12 +42,12 @@ def opened(cluster: Cluster) -> Store:
 
 
 def options_of(url: str) -> dict[str, Any]:
-    """What holdfast's clients of a test's store need beyond its URL. Any: values of many types."""
+    """The options that tenure's clients of a test's store need beyond its URL. Any: values of many types."""
     return {"tick": 0.2} if url.startswith("zookeeper:") else {}
 
 
 def told_of(hold: Hold) -> str:
-    """What it takes to depose this holder."""
+    """The facts that it takes to depose this holder."""
     told: dict[str, Any] = {"lease": hold.lease_id, "key": hold._ticket.key}  # Any: JSON
     connection = getattr(hold._lease, "_connection", None)  # ZooKeeper's: the session can be taken over with these
     if connection is not None and (session := connection._client.client_id) is not None:  # None: it is over already
@@ -143,13 +143,13 @@ class ZooKeeperStore:
 
 
 def _is_gone(answer: Any) -> bool:  # Any: kazoo has no types
-    """Did the node go after it was listed?"""
+    """True where the node went after it was listed."""
     answer.wait(_REQUEST_SECONDS)
     return isinstance(answer.exception, NoNodeError)
 
 
 def _below(root: str) -> dict[str, str]:
-    """Of what lies below `root`, as `key` and `range_end`; `0` is the byte after the closing `/`."""
+    """The range of what lies below `root`, as `key` and `range_end`; `0` is the byte after the closing `/`."""
     return {
         "key": base64.b64encode(f"{root}/".encode()).decode(),
         "range_end": base64.b64encode(f"{root}0".encode()).decode(),

@@ -26,7 +26,7 @@ GOOD = Contents(2, frozenset({"a-1", "b-1"}), (Entry(1, 10, "a-1"), Entry(2, 20,
 
 
 def history(*steps: tuple[str, What, dict[str, Any]]) -> list[Event]:
-    """One event after the other."""
+    """A history of one event after the other."""
     return [Event(at_ns, worker, what, **more) for at_ns, (worker, what, more) in enumerate(steps)]
 
 
@@ -56,7 +56,7 @@ def test_good_history_has_no_violation() -> None:
 
 
 def test_attempt_of_a_killed_worker_is_unknown() -> None:
-    """It was sent, and nobody wrote down what became of it: there or not, both are right."""
+    """An attempt that was sent and whose end was not written down: there or not, both are right."""
     killed = history(*turn("a", 10), *turn("b", 20)[:-1])
     assert attempts_of(killed)["b-1"].end is What.INFO
     assert violations(killed, GOOD) == []
@@ -75,7 +75,7 @@ def test_increment_from_nowhere_is_found() -> None:
 
 
 def test_lost_element_is_found() -> None:
-    """It was added, and is in the journal, but not in the set; and the other way round."""
+    """An element that was added is in the journal but not in the set; and the other way round."""
     told = attempts_of(TWO_TURNS)
     assert not list(elements_off(told, GOOD))
     assert "added, and not in the set: b-1" in next(elements_off(told, replace(GOOD, elements=frozenset({"a-1"}))))
@@ -83,7 +83,7 @@ def test_lost_element_is_found() -> None:
 
 
 def test_element_that_nobody_tried_is_found() -> None:
-    """It is in the set, and no worker ever sent it."""
+    """An element is in the set, and no worker ever sent it."""
     assert "never tried: z-9" in next(
         elements_off(attempts_of(TWO_TURNS), replace(GOOD, elements=GOOD.elements | {"z-9"}))
     )

@@ -1,4 +1,4 @@
-"""One of the eight: `python -m tests.fencing.torture.worker PLAN`, the plan as JSON. SIGTERM ends it in good order.
+"""Worker, one of eight: `python -m tests.fencing.torture.worker PLAN`, the plan as JSON. SIGTERM ends it in good order.
 
 It does what the documentation asks of nobody: it never looks whether it still holds the lock, and goes on after a
 loss. So does every program that is stopped between its last look and its write. Now and then it stops itself there,
@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import holdfast
-from holdfast import AcquireTimeout, Hold, LeaseLost, StoreError
+import tenure
+from tenure import AcquireTimeout, Hold, LeaseLost, StoreError
 
 from .events import EventFile, What
 from .resources import resource
@@ -35,7 +35,7 @@ _TURNS_PER_STOP: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a worker is told."""
+    """The plan of a worker."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class Worker:
         random.seed(plan.seed)
         self._name = plan.name
         self._events = EventFile(Path(plan.directory), plan.name)
-        self._client = holdfast.connect(plan.store, owner=plan.name, ttl=plan.ttl, **options_of(plan.store))
+        self._client = tenure.connect(plan.store, owner=plan.name, ttl=plan.ttl, **options_of(plan.store))
         self._lock = self._client.lock(LOCK)
         self._resource = resource(plan.kind, plan.address, guarded=plan.guarded)
         self._elements = 0
@@ -127,7 +127,7 @@ class Worker:
         return known
 
     def _stop(self, hold: Hold) -> None:
-        """In the window that all is about, until the nemesis lets it go on."""
+        """Stop in the window that all is about, until the nemesis lets it go on."""
         self._stop_at = self._elements + random.randrange(1, 2 * _TURNS_PER_STOP)
         self._events.write(What.STOPPING, token=hold.token)
         os.kill(os.getpid(), signal.SIGSTOP)

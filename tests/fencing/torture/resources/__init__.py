@@ -1,6 +1,6 @@
-"""What the workers fight over: a counter, a set and a journal behind each of the guards.
+"""Resources that the workers fight over: a counter, a set and a journal behind each of the guards.
 
-A `Resource` is one worker's way to it, a `Ground` is the test's. Both of one kind stand in one file, and are made from
+A `Resource` is one worker's way to it, a `Target` is the test's. Both of one kind stand in one file, and are made from
 an address that is a text. `guarded=False` is the control: the same reads and writes, past the guard.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from holdfast import Hold
-from holdfast.errors import HoldfastError
+from tenure import Hold
+from tenure.errors import TenureError
 from tests.fencing.torture.check import Contents
 from tests.fencing.torture.events import What
 
@@ -17,7 +17,7 @@ KINDS: Final = ("postgresql", "mariadb", "sqlite", "redis", "file", "http", "etc
 
 
 class Resource(Protocol):
-    """One worker's way to what is protected. It never asks the hold whether it is still held."""
+    """A worker's way to what is protected. It never asks the hold whether it is still held."""
 
     def read(self, hold: Hold) -> int:
         """Claim, then the counter."""
@@ -34,22 +34,22 @@ class Resource(Protocol):
     def close(self) -> None: ...
 
 
-class Ground(Protocol):
+class Target(Protocol):
     """The same as the test sees it; empty when it is made."""
 
     @property
     def address(self) -> str:
-        """What the workers' side is made from."""
+        """The address that the workers' side is made from."""
 
     def contents(self) -> Contents:
-        """What it holds now, past the guard."""
+        """The contents now, past the guard."""
 
     def close(self) -> None: ...
 
 
 def end_of_ours(error: Exception) -> What | None:
-    """What holdfast's own errors say of themselves."""
-    if not isinstance(error, HoldfastError):
+    """The end of a try by tenure's own errors: what they say of themselves."""
+    if not isinstance(error, TenureError):
         return None
     return What.FAIL if error.happened == "no" else What.INFO
 

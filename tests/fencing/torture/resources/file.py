@@ -1,4 +1,4 @@
-"""One file of JSON, replaced at once."""
+"""A file of JSON, replaced at once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast import Hold
-from holdfast.fencing.file import FileGuard
+from tenure import Hold
+from tenure.fencing.file import FileGuard
 from tests.fencing.torture.check import Contents, Entry
 from tests.fencing.torture.events import What
 
@@ -19,7 +19,7 @@ _GUARD_SECONDS: Final = 20.0  # longer than anybody is stopped in the middle of 
 
 
 class FileResource:
-    """What was read is kept until the write, as a program does that edits a file."""
+    """A file whose content is kept from the read until the write, as a program does that edits a file."""
 
     def __init__(self, address: str, *, guarded: bool) -> None:
         self._path = address
@@ -48,10 +48,10 @@ class FileResource:
         return What.INFO if isinstance(error, OSError) and not end_of_ours(error) else end_of_ours(error)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
-class FileGround:
+class FileTarget:
     """The file, in a directory that the test removes."""
 
     def __init__(self, address: str) -> None:
@@ -63,11 +63,11 @@ class FileGround:
         return Contents(found["count"], frozenset(found["elements"]), tuple(Entry(*line) for line in found["journal"]))
 
     def close(self) -> None:
-        """It goes with its directory."""
+        """Do nothing: the file goes with its directory."""
 
 
 def _replace(path: str, data: bytes) -> None:
-    """At once, but unguarded."""
+    """Replace the file at once, but unguarded."""
     new = f"{path}.{os.getpid()}"
     Path(new).write_bytes(data)
     os.rename(new, path)

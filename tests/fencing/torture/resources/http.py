@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from holdfast import Hold
-from holdfast.fencing.http import HEADER, raise_for_fencing
+from tenure import Hold
+from tenure.fencing.http import HEADER, raise_for_fencing
 from tests.fencing.torture.check import Contents, Entry
 from tests.fencing.torture.events import What
 
@@ -20,7 +20,10 @@ _REQUEST_SECONDS = 10.0
 
 
 class HTTPResource:
-    """Not `fenced(hold)`: that would refuse by belief, clip the time-outs, and hide what the server decides."""
+    """A counter behind HTTP.
+
+    Not by `fenced(hold)`: that would refuse by belief, clip the time-outs, and hide what the server decides.
+    """
 
     def __init__(self, address: str) -> None:
         self._client = _client(address, response=[raise_for_fencing])
@@ -46,7 +49,7 @@ class HTTPResource:
         self._client.close()
 
 
-class HTTPGround:
+class HTTPTarget:
     """The counter as an administrator sees it, on a path that needs no fence."""
 
     def __init__(self, address: str) -> None:

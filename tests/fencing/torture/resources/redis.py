@@ -9,8 +9,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from holdfast import Hold
-from holdfast.fencing.redis import RedisGuard
+from tenure import Hold
+from tenure.fencing.redis import RedisGuard
 from tests.fencing.torture.check import Contents, Entry
 from tests.fencing.torture.events import What
 
@@ -57,7 +57,7 @@ class RedisResource:
         self._client.close()
 
 
-class RedisGround:
+class RedisTarget:
     """The keys, deleted first and last."""
 
     def __init__(self, address: str) -> None:
@@ -80,5 +80,7 @@ class RedisGround:
 
 
 def _client(address: str) -> Any:  # Any: redis-py is not typed for us
-    """No retries: a script that runs twice is an increment that counts twice, and the run would blame the guard."""
+    """A client without retries: a script that runs twice is an increment that counts twice, and the run would blame the
+    guard.
+    """
     return redis.Redis.from_url(address, decode_responses=True, socket_timeout=10, retry=Retry(NoBackoff(), 0))

@@ -23,8 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from holdfast import Hold
-from holdfast.fencing.sql import SQLGuard
+from tenure import Hold
+from tenure.fencing.sql import SQLGuard
 from tests.fencing.torture.check import Contents, Entry
 from tests.fencing.torture.events import What
 
@@ -96,7 +96,7 @@ class SQLResource:
         return self._open
 
 
-class SQLGround:
+class SQLTarget:
     """The tables, made new."""
 
     def __init__(self, address: str) -> None:
@@ -129,6 +129,6 @@ def _engine(address: str) -> Engine:
 
 
 def _is_conflict(error: DBAPIError) -> bool:
-    """Is it the database's way to say: run the transaction again? Then it was rolled back."""
+    """True where the database says: run the transaction again. Then it was rolled back."""
     said = f"{getattr(error.orig, 'sqlstate', '')} {error.orig}"
     return any(word in said for word in _CONFLICTS)

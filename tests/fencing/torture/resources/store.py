@@ -12,11 +12,11 @@ import json
 import secrets
 from typing import Final
 
-import holdfast
-from holdfast import Hold, Put
-from holdfast.clock import SYSTEM_CLOCK
-from holdfast.drivers import run
-from holdfast.keys import Keys
+import tenure
+from tenure import Hold, Put
+from tenure._core.base.clock import SYSTEM_CLOCK
+from tenure._core.drivers.blocking import run
+from tenure._core.guarded_keys import Keys
 from tests.fencing.torture.check import Contents, Entry
 from tests.fencing.torture.events import What
 from tests.fencing.torture.stores import Store, options_of
@@ -33,7 +33,7 @@ class StoreResource:
     def __init__(self, address: str, *, guarded: bool) -> None:
         self._data = address.rpartition("/")[2]
         self._guarded = guarded
-        self._client = holdfast.connect(f"{address}-couriers", ttl=_COURIER_TTL, **options_of(address))
+        self._client = tenure.connect(f"{address}-couriers", ttl=_COURIER_TTL, **options_of(address))
         self._own = self._courier()
 
     def read(self, hold: Hold) -> int:
@@ -65,11 +65,11 @@ class StoreResource:
 
     def _keys(self, hold: Hold) -> Keys:
         judged = hold if self._guarded else self._own
-        return Keys(self._own._lease, judged._ticket, lambda: judged.fence, "nobody")
+        return Keys(self._own._lease, judged._ticket, lambda: judged.fence, "", None)
 
 
-class StoreGround:
-    """The keys, read by other means than holdfast's own."""
+class StoreTarget:
+    """The keys, read by other means than tenure's own."""
 
     def __init__(self, address: str, store: Store) -> None:
         self.address = address

@@ -1,8 +1,0 @@
-"""`python -m holdfast.testing.torture`."""
-
-import sys
-
-from holdfast.testing.torture.command import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,7 @@
+"""`python -m tenure.cli`, where the script `tenure` is not on PATH."""
+
+import sys
+
+from tenure.cli import main
+
+sys.exit(main())

@@ -1,0 +1,118 @@
+"""Probes over HTTP: liveness, readiness, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from tenure._core.base.limits import NAME_BYTES_MAX
+from tenure.errors import TenureError
+from tenure.service.auth.tokens import Scope
+from tenure.service.http.fields import Field, Text
+from tenure.service.http.problems import Problem, ProblemCode
+from tenure.service.http.request import HttpResponse
+from tenure.service.http.routing import Route, RouteCall
+from tenure.service.service import Service
+
+_ANSWER_SECONDS: Final = 2.0
+_NOBODY: Final = "tenure-readyz"
+"""The name of a line to read, which is most likely empty: any answer of the store will do."""
+
+
+async def healthz(service: Service, call: RouteCall) -> HttpResponse:
+    """Answer that the process lives. Without a store it does so too: a restart would not bring the store back."""
+    return HttpResponse(200, b'{"healthy": true}')
+
+
+async def readyz(service: Service, call: RouteCall) -> HttpResponse:
+    """Answer whether the service may be sent work; with `leader`, whether it leads there."""
+    why = await _not_ready(service, call.fields["leader"])
+    return HttpResponse(200 if why is None else 503, json.dumps({"ready": why is None, "why": why}).encode())
+
+
+async def metrics(service: Service, call: RouteCall) -> HttpResponse:
+    """Answer with all metrics in Prometheus' text format."""
+    return HttpResponse(200, generate_latest(service.registry), CONTENT_TYPE_LATEST)
+
+
+async def _not_ready(service: Service, leader: str | None) -> str | None:
+    if service.shutdown.begun:
+        return "it is shutting down"
+    if leader is not None:
+        candidate = service.candidates.get(leader)
+        if candidate is None:
+            raise Problem(
+                ProblemCode.UNKNOWN_ELECTION,
+                "this service does not stand in that election; it was not started with --elect",
+            )
+        return None if candidate.proven() is not None else "it does not lead, as far as it can prove"
+    return None if await _answered(service) else "the store has not answered yet"
+
+
+async def _answered(service: Service) -> bool:
+    """Say whether the store has answered since the start.
+
+    Once is enough: a store that goes away later is away for all replicas, and answers say so.
+    """
+    if not service.answered:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await service.operator.line(_NOBODY)
+        except (TenureError, TimeoutError):
+            return False
+        service.answered = True
+    return True
+
+
+HEALTHZ: Final = Route(
+    method="GET",
+    path="/healthz",
+    handler=healthz,
+    scope=None,
+    name="healthz",
+    tag="probes",
+    summary="Does it live?",
+    about="For liveness probes. Needs no token.",
+    answer="Health",
+    answer_about="It does.",
+    example={"healthy": True},
+)
+READYZ: Final = Route(
+    method="GET",
+    path="/readyz",
+    handler=readyz,
+    scope=None,
+    name="readyz",
+    tag="probes",
+    summary="May it be sent work?",
+    about=(
+        "For readiness probes: once the store has answered, until it shuts down. With `leader` (a whole name, as given "
+        "to `--elect`): while this service leads there, by a hold that it can prove at this moment. Needs no token."
+    ),
+    parameters=(Field("leader", Text(NAME_BYTES_MAX, minimum=1), "An election this service stands in.", None),),
+    answer="Readiness",
+    answer_about="It may. The same with 503: it may not, and `why` says why.",
+    example={"ready": True, "why": None},
+    problems=(ProblemCode.UNKNOWN_ELECTION,),
+)
+METRICS: Final = Route(
+    method="GET",
+    path="/metrics",
+    handler=metrics,
+    scope=Scope.METRICS,
+    name="metrics",
+    tag="probes",
+    summary="What it counts",
+    about=(
+        "In Prometheus' text format: attempts, waits and holds by the first part of their names, requests, and leases "
+        "of remote clients."
+    ),
+    answer="",
+    answer_about="All metrics.",
+    media_type="text/plain",
+)
+ROUTES: Final = (HEALTHZ, READYZ, METRICS)

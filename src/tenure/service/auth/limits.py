@@ -1,0 +1,144 @@
+"""Limits of one tenant at one service: requests a second, holds, waiting requests, streams.
+
+Each replica counts for itself. A hold counts until it is released here, or until it would have ended by itself: a
+replica does not learn that another one released or renewed it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tenure.service.http.problems import ProblemCode, later
+from tenure.service.limits import (
+    ADDRESSES_MAX,
+    FAILURES_BURST,
+    FAILURES_RATE,
+    HOLDS_DEFAULT,
+    RATE_DEFAULT,
+    STREAMS_MAX,
+    WAITING_DEFAULT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """The limits of each tenant."""
+
+    rate: float = RATE_DEFAULT
+    """Requests a second; twice as many may come at once. Renewals and releases have as much
+    again of their own, so that a tenant that sends too many requests does not lose its holds for it."""
+    holds: int = HOLDS_DEFAULT
+    waiting: int = WAITING_DEFAULT
+
+
+class Bucket:
+    """A token bucket: filled at `rate` tokens a second up to `burst`; each request takes one."""
+
+    __slots__ = ("_at", "_burst", "_left", "_rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate, self._burst, self._left, self._at = rate, burst, burst, now
+
+    def take(self, now: float) -> float:
+        """Take a token and return 0.0; without one left, return the seconds until the next."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left >= 1.0:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / self._rate
+
+
+class Usage:
+    """The present use of one service by one tenant."""
+
+    def __init__(self, limits: TenantLimits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._bucket = Bucket(limits.rate, max(1.0, 2 * limits.rate), now())
+        self._keeping = Bucket(limits.rate, max(1.0, 2 * limits.rate), now())
+        self._holds: dict[str, float] = {}  # by id: when they end, unless renewed
+        self._acquiring = 0
+        self._streams = 0
+
+    def request(self, *, keeps: bool) -> None:
+        """Count a request. One that renews or releases (`keeps`) is counted apart. Raises Problem (429)."""
+        wait = (self._keeping if keeps else self._bucket).take(self._now())
+        if wait:
+            raise later(
+                ProblemCode.RATE_LIMITED,
+                f"this tenant may send {self._limits.rate:g} requests a second; come back later",
+                wait,
+            )
+
+    @contextmanager
+    def acquiring(self) -> Iterator[None]:
+        """Count an acquire inside the block. Raises Problem (429)."""
+        if self._acquiring >= self._limits.waiting:
+            raise later(
+                ProblemCode.TOO_MANY_WAITING,
+                f"{self._limits.waiting} requests of this tenant wait here already: no more may",
+            )
+        if len(self._holds) + self._acquiring >= self._limits.holds:
+            self._forget_ended()
+        if len(self._holds) + self._acquiring >= self._limits.holds:
+            raise later(
+                ProblemCode.TOO_MANY_HOLDS,
+                f"this tenant may have {self._limits.holds} holds here, those that it waits for included: release some",
+            )
+        self._acquiring += 1
+        try:
+            yield
+        finally:
+            self._acquiring -= 1
+
+    def held(self, hold_id: str, seconds: float) -> None:
+        """Count a hold, which ends after `seconds` unless it is renewed."""
+        self._holds[hold_id] = self._now() + seconds
+
+    def gone(self, hold_id: str) -> None:
+        """Count a hold no longer."""
+        self._holds.pop(hold_id, None)
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Count a stream inside the block. Raises Problem (429)."""
+        if self._streams >= STREAMS_MAX:
+            raise later(ProblemCode.TOO_MANY_STREAMS, f"{STREAMS_MAX} streams of this tenant are open here: close some")
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    def _forget_ended(self) -> None:
+        now = self._now()
+        self._holds = {hold_id: end for hold_id, end in self._holds.items() if end > now}
+
+
+class Limits:
+    """The usage of every tenant, and the failures of every address."""
+
+    def __init__(self, limits: TenantLimits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._usage: dict[str, Usage] = {}
+        self._failures: OrderedDict[str, Bucket] = OrderedDict()
+
+    def of(self, tenant: str) -> Usage:
+        """Return the usage of that tenant. There are no more than tenants in the file of tokens."""
+        usage = self._usage.get(tenant)
+        if usage is None:
+            usage = self._usage[tenant] = Usage(self._limits, self._now)
+        return usage
+
+    def failure(self, address: str) -> float:
+        """Count a wrong token from an address. Returns the seconds until the next one is answered; 0.0: at once."""
+        bucket = self._failures.pop(address, None) or Bucket(FAILURES_RATE, FAILURES_BURST, self._now())
+        self._failures[address] = bucket  # at the end: the one that failed last is forgotten last
+        if len(self._failures) > ADDRESSES_MAX:
+            self._failures.popitem(last=False)
+        return bucket.take(self._now())

@@ -1,0 +1,284 @@
+"""Bearer tokens from a file, each with a tenant and scopes, and the check of a request against them.
+
+    # name     tenant    scopes              SHA-256 of the token, in hex
+    billing-1  billing   acquire,read        9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    on-call    *         read,operate        60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+
+One line a token; the name is for people, and stands in logs and audit records. Only hashes are stored: make a token
+that nobody can guess, `openssl rand -hex 32`, and its line's last field with `printf %s "$TOKEN" | sha256sum`. Two
+lines with one name are one caller with two tokens: so a token is changed without a gap.
+
+The file is read again on SIGHUP and when it changes; one that can't be read leaves everything as it was.
+
+A tenant has the names that begin with its own and a slash, and sees and touches no others. The lock `ledger` of the
+tenant `billing` stands in the store as `billing/ledger`, one name and one segment like any other. A tenant's name has
+no slash in it, so that no tenant's names begin like another's; and what a client writes after it, `../` or anything
+else, is part of that one name. The tenant `*` has the whole namespace, under plain names: what programs with the
+library hold there belongs to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hashlib
+import hmac
+import ipaddress
+import logging
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tenure._core.base.limits import NAME_BYTES_MAX
+from tenure.errors import InvalidOption
+from tenure.service.auth.limits import Limits
+from tenure.service.http.fields import InvalidField
+from tenure.service.http.problems import Problem, ProblemCode, later
+from tenure.service.http.request import HttpRequest
+from tenure.service.limits import TOKEN_FILE_BYTES_MAX, TOKEN_FILE_SECONDS, TOKENS_MAX
+
+CERTIFIED: Final = "tenure.certified"
+"""The extension of an ASGI scope with the name in a client's certificate."""
+WHOLE: Final = "*"
+_TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
+_NAME: Final = re.compile(r"[!-~]{1,64}\Z")
+_HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
+_BUCKET_BYTES: Final = 2
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tenure"'}
+_log = logging.getLogger("tenure.service")
+
+
+class Scope(enum.Enum):
+    """Kinds of routes that a token may be allowed to use."""
+
+    ACQUIRE = "acquire"
+    """Acquire, renew and release."""
+    READ = "read"
+    """See lines, holds of the past, audit records, and their changes."""
+    ELECT = "elect"
+    """See who leads."""
+    OPERATE = "operate"
+    """Force somebody out."""
+    METRICS = "metrics"
+    """See the metrics of the service, of all tenants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A set of names in the store that belong together: all that begin with `prefix`."""
+
+    name: str
+    prefix: str
+
+    @classmethod
+    def of(cls, name: str) -> Tenant:
+        """Return the tenant of that name. Raises ValueError."""
+        if name != WHOLE and not _TENANT.match(name):
+            raise ValueError(f"{name[:80]!r} can't be a tenant: letters, digits, '.', '_' and '-', at most 64; or '*'")
+        return cls(name, "" if name == WHOLE else f"{name}/")
+
+    def inside(self, name: str) -> str:
+        """Translate a tenant's name to the store's. Raises InvalidField."""
+        stored = self.prefix + name
+        if len(stored.encode()) > NAME_BYTES_MAX:
+            maximum = NAME_BYTES_MAX - len(self.prefix)
+            raise InvalidField(f"a name may have at most {maximum} bytes here, this one has {len(name.encode())}")
+        return stored
+
+    def has(self, stored: str) -> bool:
+        """Say whether a name of the store belongs to this tenant."""
+        return stored.startswith(self.prefix) and len(stored) > len(self.prefix)
+
+    def outside(self, stored: str) -> str:
+        """Translate a name of the store, which belongs to this tenant, to the tenant's."""
+        return stored.removeprefix(self.prefix)
+
+
+EVERYBODY: Final = Tenant(WHOLE, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request, as its token says."""
+
+    name: str
+    tenant: Tenant
+    scopes: frozenset[Scope]
+    digest: bytes = field(default=b"", repr=False)
+    """SHA-256 of the token that was shown."""
+
+
+ANYBODY: Final = Caller("anybody", EVERYBODY, frozenset(Scope))
+"""The caller of a service that wants no token."""
+
+
+class Tokens:
+    """The tokens of one file. `find` takes the same time wherever a wrong token differs from a right one."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises InvalidOption where it can't be read."""
+        self._path = path
+        self._seen = _look(path)
+        self._known = _by_start(_read(path))
+
+    def find(self, token: str) -> Caller | None:
+        """Return the caller whose token it is; None for an unknown one."""
+        digest = hashlib.sha256(token.encode("latin-1", "replace")).digest()
+        found = None
+        for known in self._known.get(digest[:_BUCKET_BYTES], ()):
+            if hmac.compare_digest(known.digest, digest):
+                found = known
+        return found
+
+    def knows(self, caller: Caller) -> bool:
+        """Say whether the token that this caller showed is still good for the same tenant and scopes."""
+        return caller in self._known.get(caller.digest[:_BUCKET_BYTES], ())
+
+    def reload(self) -> bool:
+        """Read the file again. False where it can't be read: nothing has changed then."""
+        seen = _look(self._path)
+        try:
+            self._known = _by_start(_read(self._path))
+        except InvalidOption as error:
+            _log.error("the tokens stay as they were: %s", error)
+            return False
+        finally:
+            self._seen = seen
+        _log.warning("the tokens in %s were read again", self._path)
+        return True
+
+    async def follow(self) -> None:
+        """Read the file again whenever it has changed, until cancelled.
+
+        By looking every other second: Kubernetes changes a secret by another symbolic link, which a watch misses.
+        """
+        while True:
+            await asyncio.sleep(TOKEN_FILE_SECONDS)
+            if _look(self._path) != self._seen:
+                self.reload()
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _by_start(known: Iterator[Caller]) -> dict[bytes, list[Caller]]:
+    found: dict[bytes, list[Caller]] = {}
+    for number, one in enumerate(known):
+        if number >= TOKENS_MAX:
+            raise InvalidOption(f"the file of tokens has more than {TOKENS_MAX}")
+        found.setdefault(one.digest[:_BUCKET_BYTES], []).append(one)
+    return found
+
+
+def _read(path: Path) -> Iterator[Caller]:
+    """Yield the callers in the file. Raises InvalidOption, which names a line and never shows its text."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(TOKEN_FILE_BYTES_MAX + 1)
+        if len(raw) > TOKEN_FILE_BYTES_MAX:
+            raise InvalidOption(f"the file of tokens {path} has more than {TOKEN_FILE_BYTES_MAX} bytes")
+        lines = raw.decode("utf-8").splitlines()
+    except OSError as error:
+        raise InvalidOption(f"the file of tokens {path} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidOption(f"the file of tokens {path} is not UTF-8") from error
+    rights: dict[str, tuple[Tenant, frozenset[Scope]]] = {}
+    digests: set[bytes] = set()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        where = f"line {number} of the file of tokens {path}"
+        try:
+            known = _line(line)
+        except ValueError as error:
+            raise InvalidOption(f"{where}: {error}") from None
+        if rights.setdefault(known.name, (known.tenant, known.scopes)) != (known.tenant, known.scopes):
+            raise InvalidOption(f"{where}: the name has another tenant or other scopes above")
+        if known.digest in digests:
+            raise InvalidOption(f"{where}: the same token stands above")
+        digests.add(known.digest)
+        yield known
+
+
+def _line(line: str) -> Caller:
+    parts = line.split()
+    if len(parts) != 4:
+        raise ValueError("write NAME TENANT SCOPE[,SCOPE…] SHA256, parted by spaces")
+    name, tenant, scopes, digest = parts
+    if not _NAME.match(name):
+        raise ValueError("the name has to be up to 64 printable ASCII characters")
+    if not _HASH.match(digest.lower()):
+        raise ValueError("the last field has to be the SHA-256 of the token: 64 hexadecimal digits")
+    try:
+        granted = frozenset(Scope(scope) for scope in scopes.split(","))
+    except ValueError:
+        raise ValueError(f"unknown scope; there are {', '.join(scope.value for scope in Scope)}") from None
+    return Caller(name, Tenant.of(tenant), granted, bytes.fromhex(digest))
+
+
+def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Scope | None) -> Caller:
+    """Return the caller of a request, allowed to use routes of that scope; None: a route that needs no token.
+
+    Raises Problem (401, 403, 429), Malformed.
+    """
+    if scope is None or tokens is None:
+        certified = request.scope.get("extensions", {}).get(CERTIFIED)
+        return ANYBODY if certified is None else Caller(certified["name"], ANYBODY.tenant, ANYBODY.scopes)
+    caller = tokens.find(_token(limits, request))
+    if caller is None:
+        raise _refused(limits, request, "this token is not known")
+    if scope not in caller.scopes:
+        raise Problem(ProblemCode.FORBIDDEN, f"this needs a token with the scope {scope.value!r}")
+    return caller
+
+
+def check_host(request: HttpRequest) -> None:
+    """Refuse a request under a name that is not local: a service without tokens serves programs on its own machine.
+
+    A web page in a browser there can reach the service under a name of the page's own, which resolves to loopback.
+    Raises Problem (403), Malformed.
+    """
+    host = request.header(b"host")
+    if request.peer == "unix" or host is None or _is_local(host):
+        return
+    raise Problem(
+        ProblemCode.FORBIDDEN_HOST,
+        "this service asks for no token, so it answers to localhost and loopback addresses only",
+    )
+
+
+def _token(limits: Limits, request: HttpRequest) -> str:
+    header = request.header(b"authorization")
+    if header is None:
+        raise _refused(limits, request, "send a token: Authorization: Bearer …")
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise _refused(limits, request, "send a bearer token: Authorization: Bearer …")
+    return token.strip()
+
+
+def _refused(limits: Limits, request: HttpRequest, detail: str) -> Problem:
+    """Count a failure of the sender's address: beyond its rate the answer is 429, so that guessing tokens is slow."""
+    wait = limits.failure(request.peer)
+    if wait:
+        return later(ProblemCode.RATE_LIMITED, "too many requests without a valid token came from this address", wait)
+    return Problem(ProblemCode.UNAUTHORIZED, detail, headers=_CHALLENGE)
+
+
+def _is_local(host: str) -> bool:
+    name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    name = (name if name and port.isdecimal() else host).strip("[]")
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

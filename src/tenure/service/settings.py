@@ -1,0 +1,139 @@
+"""Options of `tenure serve`, checked: where it listens, what protects it, in which elections it stands."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tenure._core.base.limits import SOCKET_PATH_BYTES_MAX
+from tenure._core.base.validation import encode
+from tenure.errors import InvalidOption
+from tenure.service.auth.limits import TenantLimits
+from tenure.service.limits import DRAIN_SECONDS_DEFAULT
+
+DEFAULT_LISTEN: Final = "127.0.0.1:8700"
+_UNIX: Final = "unix:"
+_PORT_MAX: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address to listen at: a host and a port, or the path of a UNIX socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str | None = None
+
+    @classmethod
+    def read(cls, text: str, *, default_host: str = "127.0.0.1") -> Address:
+        """Read [HOST:]PORT or unix:PATH. Raises InvalidOption."""
+        if text.startswith(_UNIX):
+            path = text.removeprefix(_UNIX)
+            if not path.startswith("/") or len(path.encode()) > SOCKET_PATH_BYTES_MAX or "\0" in path:
+                raise InvalidOption(
+                    f"{text!r}: after unix: comes an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes"
+                )
+            return cls(path=path)
+        host, _, port = text.rpartition(":")
+        if not (port.isascii() and port.isdecimal()) or int(port) > _PORT_MAX:
+            raise InvalidOption(f"{text!r} is no place to listen: write [HOST:]PORT or unix:/PATH")
+        return cls(host.strip("[]") or default_host, int(port))
+
+    @property
+    def is_local(self) -> bool:
+        """True if no other machine can reach it."""
+        if self.path is not None or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{_UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of one service. `check` says whether it may be started with them."""
+
+    listen: tuple[Address, ...] = (Address("127.0.0.1", 8700),)
+    health: Address | None = None
+    tokens: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    insecure: bool = False
+    elect: dict[str, str] = field(default_factory=dict)
+    advertise: str | None = None
+    maximum: TenantLimits = field(default_factory=TenantLimits)
+    drain_seconds: float = DRAIN_SECONDS_DEFAULT
+    access_log: bool = True
+
+    @property
+    def asks_nobody(self) -> bool:
+        """True if it serves every caller that reaches it."""
+        return self.tokens is None and self.client_ca is None
+
+    def check(self) -> None:
+        """Refuse options with which no service must be started. Raises InvalidOption."""
+        if (self.cert is None) != (self.key is None):
+            raise InvalidOption("a certificate and its key go together: give --tls-cert and --tls-key, or neither")
+        if self.client_ca is not None and self.cert is None:
+            raise InvalidOption("clients show certificates over TLS only: --client-ca needs --tls-cert and --tls-key")
+        if self.insecure:
+            return
+        for address in self.listen:
+            if self.asks_nobody and not address.is_local:
+                raise InvalidOption(
+                    f"{address} can be reached from other machines, and whoever does could take and force out every "
+                    "hold: give --tokens or --client-ca, listen on loopback, or say --insecure"
+                )
+
+    @property
+    def tokens_in_clear(self) -> bool:
+        """True if tokens cross the network unencrypted, unless a proxy in front does TLS."""
+        return self.tokens is not None and self.cert is None and not all(address.is_local for address in self.listen)
+
+
+def elections(given: Sequence[str]) -> dict[str, str]:
+    """Read `--elect` options, NAME[=VALUE] each. Raises InvalidOption, InvalidName."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, _, value = one.partition("=")
+        encode(name)
+        if name in found:
+            raise InvalidOption(f"--elect {name} is given twice: a service is one candidate there")
+        found[name] = value
+    return found
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Make the TLS context of the sockets; None where TLS is not configured. Raises InvalidOption."""
+    if settings.cert is None or settings.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificate(context, settings)
+    if settings.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(settings.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidOption(f"no certificates can be read from {settings.client_ca}: {error}") from error
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    """Load the certificate, which is shown from the next connection on. Raises InvalidOption."""
+    try:
+        context.load_cert_chain(str(settings.cert), str(settings.key))
+    except (OSError, ssl.SSLError) as error:
+        message = f"the certificate {settings.cert} with the key {settings.key} can't be used: {error}"
+        raise InvalidOption(message) from error

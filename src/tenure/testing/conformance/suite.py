@@ -1,0 +1,10 @@
+"""The whole suite, to be imported with a star where it is to run. See the package."""
+
+from tenure.testing.conformance.test_aio import *  # noqa: F403
+from tenure.testing.conformance.test_delegation import *  # noqa: F403
+from tenure.testing.conformance.test_guarded import *  # noqa: F403
+from tenure.testing.conformance.test_laws import *  # noqa: F403
+from tenure.testing.conformance.test_lock_delay import *  # noqa: F403
+from tenure.testing.conformance.test_operating import *  # noqa: F403
+from tenure.testing.conformance.test_recipes import *  # noqa: F403
+from tenure.testing.conformance.test_verbs import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""`holdfast.testing.conformance.test_lock_delay` over containers."""
-
-from holdfast.testing.conformance.test_lock_delay import *  # noqa: F403

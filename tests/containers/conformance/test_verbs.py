@@ -1,3 +1,0 @@
-"""`holdfast.testing.conformance.test_verbs` over containers."""
-
-from holdfast.testing.conformance.test_verbs import *  # noqa: F403

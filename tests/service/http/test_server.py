@@ -1,0 +1,275 @@
+"""A service's life: where it listens and where it refuses to, TLS, UNIX sockets, replicas, the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import tenure
+from tenure.testing.servers.certificates import make_tls_files
+from tests.cli.program import eventually
+from tests.servers import Cluster
+from tests.service.http.conftest import KINDS, url_of
+from tests.service.http.program import Token, refused, serving, trusting, write_tokens
+
+
+@pytest.fixture(params=KINDS)
+def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str:
+    """A namespace of the test's own on each store."""
+    return url_of(singles, request.param)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--listen", "0.0.0.0:0"), "give --tokens or --client-ca, listen on loopback, or say --insecure"),
+        (("--listen", "[::]:0"), "can be reached from other machines"),
+        (("--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"), "0.0.0.0:0 can be reached"),
+        (("--listen", "nonsense"), "[HOST:]PORT"),
+        (("--listen", "unix:relative"), "absolute path"),
+        (("--listen", "127.0.0.1:99999"), "[HOST:]PORT"),
+        (("--tls-cert", "/nowhere"), "go together"),
+        (("--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "can't be used"),
+        (("--client-ca", "/nowhere"), "--client-ca needs"),
+        (("--tokens", "/nowhere"), "can't be read"),
+        (("--elect", "a", "--elect", "a=1"), "given twice"),
+        (("--elect", "=x"), "empty"),
+    ],
+)
+def test_what_must_not_be_started_is_told_in_one_line(url: str, arguments: tuple[str, ...], says: str) -> None:
+    """Nothing is begun, and nothing listens."""
+    done = refused(url, *arguments)
+    assert done.returncode == 64, done.stderr
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_everybody_may_come_where_that_was_said(url: str, tmp_path: Path) -> None:
+    """--insecure; then it answers under any name, too."""
+    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--insecure") as service:
+        port = httpx.URL(service.url).port
+        with service.user(url=f"http://127.0.0.1:{port}") as user:
+            assert user.request("GET", "/v1/locks", headers={"Host": "tenure.svc"}).status_code == 200
+
+
+def test_port_that_is_taken_is_told_in_one_line(url: str, tmp_path: Path) -> None:
+    """Before anything is asked of the store."""
+    with serving(url, tmp_path) as service:
+        done = refused(url, "--listen", service.url.removeprefix("http://"))
+        assert done.returncode == 64
+        assert "Address already in use" in done.stderr
+
+
+def test_unix_socket_is_for_its_user_and_group_and_goes_with_the_service(url: str, tmp_path: Path, name: str) -> None:
+    """Beside TCP or instead; a stale one of a service that was killed is replaced, a living one is not."""
+    path = tmp_path / "tenure.sock"
+    with serving(url, tmp_path, "--listen", f"unix:{path}", "--listen", "0") as service:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o660
+        with service.user(url="http://localhost", transport=httpx.HTTPTransport(uds=str(path))) as user:
+            reply = user.held(name)
+            with service.user(url=service.urls[1]) as other:
+                assert other.release(reply["leaseId"]).status_code == 200
+        assert "somebody listens" in refused(url, "--listen", f"unix:{path}").stderr
+        service.process.kill()
+        service.ended()
+    assert path.exists()
+    with serving(url, tmp_path, "--listen", f"unix:{path}") as service:
+        with service.user(url="http://localhost", transport=httpx.HTTPTransport(uds=str(path))) as user:
+            assert user.get("/readyz").status_code == 200
+    assert not path.exists()
+    path.write_text("no socket")
+    assert "is no socket" in refused(url, "--listen", f"unix:{path}").stderr
+    assert path.read_text() == "no socket"
+
+
+def test_tls_serves_https_and_nothing_else(url: str, tmp_path: Path, name: str) -> None:
+    """TLS 1.2 and later, with the certificate that was given; another one after SIGHUP, without a restart."""
+    files = make_tls_files(tmp_path / "tls", mutual=False)
+    given = ("--tls-cert", str(files.server_cert), "--tls-key", str(files.server_key))
+    with serving(url, tmp_path, *given) as service:
+        assert service.url.startswith("https://")
+        with service.user(verify=trusting(files.ca)) as user:
+            user.release(user.held(name)["leaseId"])
+        with pytest.raises(httpx.ConnectError), service.user(verify=trusting(files.other_ca)) as user:
+            user.get("/healthz")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(service.url.replace("https", "http") + "/healthz", timeout=30)
+        renewed = make_tls_files(tmp_path / "renewed", mutual=False)
+        for new, old in ((renewed.server_cert, files.server_cert), (renewed.server_key, files.server_key)):
+            os.replace(new, old)
+        service.process.send_signal(signal.SIGHUP)
+
+        def fresh() -> bool:
+            try:
+                with service.user(verify=trusting(renewed.ca)) as user:
+                    return user.get("/healthz").status_code == 200
+            except httpx.ConnectError:
+                return False
+
+        eventually(fresh)
+
+
+def test_mutual_tls_lets_in_only_who_shows_a_certificate(url: str, tmp_path: Path, name: str) -> None:
+    """Client certificates are protection enough to listen for other machines; the audit has the certificate's name."""
+    files = make_tls_files(tmp_path / "tls", mutual=True)
+    given = ("--tls-cert", str(files.server_cert), "--tls-key", str(files.server_key), "--client-ca", str(files.ca))
+    with serving(url, tmp_path, "--listen", "0.0.0.0:0", *given, "--health-port", "127.0.0.1:0") as service:
+        address = f"https://localhost:{httpx.URL(service.url).port}"
+        with service.user(url=address, verify=trusting(files.ca, files.cert, files.key)) as user:
+            reply = user.held(name)
+            assert user.force(name, reply["fencingToken"]).json()["actor"] == "tenure-client"
+            eventually(lambda: any(line.get("caller") == "tenure-client" for line in service.log))
+        with pytest.raises(httpx.TransportError), service.user(url=address, verify=trusting(files.ca)) as user:
+            user.get("/healthz")
+        with service.user(url=service.urls[1]) as probe:
+            assert probe.get("/healthz").status_code == 200
+            assert "tenure_" in probe.get("/metrics").text
+            assert probe.http.get("/v1/locks").status_code == 404
+
+
+def test_two_replicas_share_the_store(each_url: str, tmp_path: Path, name: str) -> None:
+    """Replicas exclude each other; a hold is renewed at the other one, or that one says where it is."""
+    with (
+        serving(each_url, tmp_path) as one,
+        serving(each_url, tmp_path) as two,
+        one.user() as here,
+        two.user() as there,
+    ):
+        reply = here.held(name)
+        assert there.acquire(name).json()["acquired"] is False
+        answer = there.renew(reply["leaseId"])
+        if answer.status_code == 421:
+            assert answer.json()["code"] == "held-elsewhere"
+            location = answer.headers["location"]
+            assert location == f"{one.url}/v1/locks/{reply['leaseId']}/renew"
+            assert here.http.post(location).status_code == 200
+            answer = there.release(reply["leaseId"])
+            assert answer.status_code == 421
+            assert here.http.delete(answer.headers["location"]).status_code == 200
+        else:
+            assert answer.status_code == 200
+            assert there.release(reply["leaseId"]).status_code == 200
+            assert here.renew(reply["leaseId"]).status_code == 410
+        there.release(there.held(name)["leaseId"])
+
+
+def test_shutdown_ends_what_waits_and_leaves_nothing_behind(each_url: str, tmp_path: Path, name: str) -> None:
+    """503 to who waits, an end to streams, exit code 0, in bounded time; no ticket of a waiter stays."""
+    with serving(each_url, tmp_path, "--elect", f"{name}-lead") as service:
+        with service.user() as user, service.user() as other, ThreadPoolExecutor(2) as pool:
+            reply = user.held(name, ttlSeconds=5)
+            waits = pool.submit(other.acquire, name, "waiter", waitSeconds=600)
+            with user.events("/v1/events", prefix=name) as events:
+                events.until(lambda _, reply: any(line["waiterCount"] for line in reply.get("lines", [reply])))
+                service.process.send_signal(signal.SIGTERM)
+                assert events.ends()
+            answer = waits.result(60)
+            assert (answer.status_code, answer.json()["code"], answer.json()["happened"]) == (503, "draining", "no")
+            began = time.monotonic()
+            assert service.ended() == 0
+            assert time.monotonic() - began < 40
+    with tenure.connect(each_url) as client:
+        operator = client.operator()
+        tickets: list[Any] = [ticket for line in operator.lines() for ticket in line.tickets]
+        # what lives by a store lease of its own may live on until its TTL; nothing else does
+        assert [t.token for t in tickets] in ([], [int(reply["fencingToken"])])
+
+
+def test_nobody_is_admitted_while_an_owner_believes_though_its_service_ends(
+    each_url: str, tmp_path: Path, name: str
+) -> None:
+    """Law 1 over the end of a service: an owner's grant is true until it is over."""
+    with tenure.connect(each_url) as client, ThreadPoolExecutor(1) as pool:
+        with serving(each_url, tmp_path, "--drain", "1") as service, service.user() as user:
+            asked = time.monotonic()
+            reply = user.held(name, ttlSeconds=4)
+            taken = pool.submit(client.lock(name).acquire, 60.0)
+            eventually(lambda: user.line(name)["waiterCount"] == 1)
+            assert service.stop() == 0
+        taken.result(60).release()
+        assert time.monotonic() - asked >= reply["remainingSeconds"]
+
+
+def test_owners_may_release_while_their_service_ends(singles: dict[str, Cluster], tmp_path: Path, name: str) -> None:
+    """On ZooKeeper no other replica can: until then it is reached, begins nothing new, and says so."""
+    url = url_of(singles, "zookeeper")
+    with serving(url, tmp_path, "--drain", "40") as service, service.user() as user:
+        reply = user.held(name)
+        service.process.send_signal(signal.SIGTERM)
+        eventually(lambda: user.get("/readyz").status_code == 503)
+        for answer in (user.acquire(f"{name}-new"), user.renew(reply["leaseId"])):
+            assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+        assert user.release(reply["leaseId"]).json() == {"released": True}
+        assert service.ended() == 0
+
+
+def test_end_is_the_same_by_ctrl_c(url: str, tmp_path: Path) -> None:
+    """SIGINT: exit code 0, and no traceback."""
+    with serving(url, tmp_path) as service:
+        service.process.send_signal(signal.SIGINT)
+        assert service.ended() == 0
+
+
+def test_probes_tell_what_they_are_asked(url: str, tmp_path: Path) -> None:
+    """Alive; ready once the store has answered; and without a token, where others need one."""
+    file = write_tokens(tmp_path / "tokens", Token("x", "app", "t"))
+    with serving(url, tmp_path, "--tokens", str(file)) as service, service.user() as user:
+        assert user.get("/healthz").json() == {"healthy": True}
+        assert user.get("/readyz").json() == {"ready": True, "why": None}
+        assert user.get("/metrics").status_code == 401
+        assert user.get("/readyz", leader="x").status_code == 404
+
+
+def test_probes_come_under_any_name_to_their_own_port(url: str, tmp_path: Path) -> None:
+    """A kubelet and a Prometheus ask by the pod's address, also where no token is asked for; the API stays local."""
+    with serving(url, tmp_path, "--health-port", "0", "--elect", "lead") as service:
+        for host in ("10.1.2.3:8701", "tenure.svc", "[fd00::7]:8701"):
+            named = {"Host": host}
+            with service.user(url=service.urls[1]) as probe:
+                for path in ("/healthz", "/readyz", "/metrics"):
+                    assert probe.request("GET", path, headers=named).status_code == 200, (path, host)
+                assert probe.request("GET", "/readyz?leader=lead", headers=named).status_code in (200, 503)
+            with service.user() as user:
+                for path in ("/healthz", "/metrics", "/v1/locks"):
+                    answer = user.request("GET", path, headers=named)
+                    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), (path, host)
+
+
+def test_service_on_a_store_that_is_not_there_is_alive_and_not_ready(tmp_path: Path) -> None:
+    """The service starts all the same, logs what is wrong, and ends in order."""
+    with serving("etcd://127.0.0.1:1/nowhere?timeout=0.5", tmp_path) as service, service.user() as user:
+        assert user.get("/healthz").status_code == 200
+        assert user.get("/readyz").json() == {"ready": False, "why": "the store has not answered yet"}
+        answer = user.acquire("x")
+        assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
+        assert "127.0.0.1:1" not in answer.text
+        assert user.get("/v1/elections/x").json()["certain"] is False
+
+
+def test_access_log_is_json_with_what_matters_and_no_more(url: str, tmp_path: Path, name: str) -> None:
+    """The log has one object a line; ids of holds are secrets, and are not in it."""
+    with serving(url, tmp_path) as service, service.user() as user:
+        reply = user.held(name, value="private")
+        user.renew(reply["leaseId"])
+        user.release(reply["leaseId"])
+        user.http.get(f"/v1/lock/{reply['leaseId']}/renew")
+        eventually(lambda: len([line for line in service.log if line["logger"] == "tenure.access"]) >= 4)
+        lines = [line for line in service.log if line["logger"] == "tenure.access"]
+        assert [(line["route"], line["status"]) for line in lines] == [
+            ("acquire", 200),
+            ("renew", 200),
+            ("release", 200),
+            ("none", 404),
+        ]
+        assert lines[0]["resource"] == name
+        assert lines[3]["code"] == "not-found"
+        assert reply["leaseId"] not in service.log_text
+        assert "private" not in service.log_text

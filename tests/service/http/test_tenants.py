@@ -1,0 +1,274 @@
+"""Tenants, tokens and scopes: each sees and touches its own names, on both stores, whatever it tries."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenure
+from tests.cli.program import eventually
+from tests.service.http.conftest import BILLING, LOOKER, ONCALL, SHIPPING
+from tests.service.http.program import Service, Token, User, refused, serving, write_tokens
+
+
+@pytest.fixture
+def billing(guarded_service: Service) -> Iterator[User]:
+    """The tenant whose things are looked for."""
+    with guarded_service.user(BILLING.token) as user:
+        yield user
+
+
+@pytest.fixture
+def shipping(guarded_service: Service) -> Iterator[User]:
+    """The tenant that looks for them."""
+    with guarded_service.user(SHIPPING.token) as user:
+        yield user
+
+
+@pytest.fixture
+def oncall(guarded_service: Service) -> Iterator[User]:
+    """The person on call, for all tenants."""
+    with guarded_service.user(ONCALL.token) as user:
+        yield user
+
+
+def names(user: User, **query: Any) -> list[str]:
+    return [line["name"] for line in user.get("/v1/locks", **query).json()["lines"]]
+
+
+def test_tenants_with_the_same_name_do_not_meet(billing: User, shipping: User, oncall: User, name: str) -> None:
+    """Two locks, seen by each as its own, and by the person on call under whole names."""
+    mine, theirs = billing.held(name), shipping.held(name)
+    assert names(billing, prefix=name) == names(shipping, prefix=name) == [name]
+    assert names(oncall, prefix="billing/") == [f"billing/{name}"]
+    assert {f"billing/{name}", f"shipping/{name}"} <= set(names(oncall))
+    billing.release(mine["leaseId"])
+    assert shipping.line(name)["holders"][0]["token"] == theirs["fencingToken"]
+    shipping.release(theirs["leaseId"])
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "../billing/{}",
+        "%2e%2e/billing/{}",
+        "..%2Fbilling%2F{}",
+        "billing/{}",
+        "/billing/{}",
+        "//{}",
+        "./../billing/{}",
+        "\\..\\billing\\{}",
+        "*/{}",
+        "billing%2f{}",
+    ],
+)
+def test_no_name_leads_out_of_a_tenants_own(billing: User, shipping: User, oncall: User, name: str, way: str) -> None:
+    """Text in a name is part of that name, whatever it is."""
+    reply = billing.held(name)
+    odd = way.format(name)
+    assert shipping.line(odd)["holders"] == []
+    taken = shipping.held(odd)
+    assert f"shipping/{odd}" in names(oncall, prefix="shipping/")
+    assert shipping.force(odd, reply["fencingToken"]).status_code in (404, 409)
+    assert shipping.force(name, reply["fencingToken"]).status_code == 404
+    assert billing.renew(reply["leaseId"]).status_code == 200
+    assert billing.line(name)["waiterCount"] == 0
+    shipping.release(taken["leaseId"])
+    billing.release(reply["leaseId"])
+
+
+@pytest.mark.parametrize("odd", ["", "\x00", "a\nb", "a" * 510])
+def test_names_that_can_be_none_are_refused(shipping: User, odd: str) -> None:
+    """Empty, with control characters, or too long with the tenant's own before it."""
+    answer = shipping.acquire(odd)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-field")
+
+
+def test_another_tenants_hold_is_answered_for_like_an_unknown_one(billing: User, shipping: User, name: str) -> None:
+    """Renewed and released by nobody else, and not even known to be there."""
+    reply, gone = billing.held(name), billing.held(f"{name}-gone")
+    billing.release(gone["leaseId"])
+    for ask in (shipping.renew, shipping.release):
+        probed, unknown = ask(reply["leaseId"]), ask("nonsense")
+        assert ask(gone["leaseId"]).json() == unknown.json()
+        assert (probed.status_code, probed.json()["code"]) == (404, "unknown-hold")
+        assert (probed.status_code, probed.json()) == (unknown.status_code, unknown.json())
+    assert billing.renew(reply["leaseId"]).status_code == 200
+    assert billing.release(reply["leaseId"]).status_code == 200
+
+
+def test_key_of_another_tenant_is_another_key(billing: User, shipping: User, name: str) -> None:
+    """The same Idempotency-Key finds nobody else's hold."""
+    mine, theirs = billing.held(name, key=name), shipping.held(name, key=name)
+    assert mine["leaseId"] != theirs["leaseId"]
+    billing.release(mine["leaseId"])
+    shipping.release(theirs["leaseId"])
+
+
+def test_nothing_of_another_tenant_is_seen_in_lists_audits_histories_elections_or_events(
+    billing: User, shipping: User, oncall: User, name: str
+) -> None:
+    """Every look is confined."""
+    with shipping.events("/v1/events") as events:
+        assert name not in str(events.next())
+        reply = billing.held(name, "billing-worker", value="secret-value")
+        mark = shipping.held(f"{name}-mark")
+        _, line = events.until(lambda kind, line: kind == "line")
+        assert line["name"] == f"{name}-mark"
+        shipping.release(mark["leaseId"])
+    billing.force(name, reply["fencingToken"], "reason-of-billing")
+    looks = ("/v1/locks", f"/v1/resources/{name}", f"/v1/resources/{name}/why", f"/v1/resources/{name}/history")
+    for path in (*looks, "/v1/audit", f"/v1/elections/{name}"):
+        seen = shipping.get(path).text
+        assert "billing" not in seen.replace("serve-", ""), path
+    for query in ({"prefix": "../billing/"}, {"prefix": "billing/"}, {"prefix": ""}, {"prefix": "../"}):
+        assert name not in str(names(shipping, **query))
+        assert name not in shipping.get("/v1/audit", **query).text
+    assert [record["name"] for record in billing.get("/v1/audit", prefix=name).json()["records"]] == [name]
+    assert f"billing/{name}" in oncall.get("/v1/audit", prefix=f"billing/{name}").text
+
+
+def test_cursor_of_another_tenant_leads_nowhere(billing: User, shipping: User, oncall: User, name: str) -> None:
+    """A cursor says where to begin, and nothing else depends on it."""
+    reply = [billing.held(f"{name}/{number}") for number in range(3)]
+    cursor = oncall.get("/v1/locks", prefix=f"billing/{name}", limit=1).json()["after"]
+    assert cursor
+    assert name not in shipping.get("/v1/locks", after=cursor).text
+    for one in reply:
+        billing.release(one["leaseId"])
+
+
+def test_actor_of_a_force_release_is_who_the_token_says(billing: User, name: str) -> None:
+    """Another actor may be named beside the token's: no caller can pass for another in the audit."""
+    reply = billing.held(name)
+    record = billing.force(name, reply["fencingToken"], actor="on-call").json()
+    assert record["actor"] == "on-call (billing-app)"
+
+
+def test_scopes_bound_what_a_token_is_good_for(guarded_service: Service, name: str) -> None:
+    """A token to look with takes nothing, forces nobody out, and sees no metrics."""
+    with guarded_service.user(LOOKER.token) as looker:
+        assert looker.line(name)["holders"] == []
+        for answer in (
+            looker.acquire(name),
+            looker.renew("x"),
+            looker.release("x"),
+            looker.force(name, "1"),
+            looker.get(f"/v1/elections/{name}"),
+            looker.get("/metrics"),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    with guarded_service.user(ONCALL.token) as oncall:
+        assert "tenure_http_requests_total" in oncall.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer wrong",
+        f"Basic {BILLING.token}",
+        BILLING.token,
+        f"Bearer {BILLING.token}x",
+        f"Bearer {BILLING.token[:-1]}",
+        "Bearer \u00e9",
+        f"Bearer {BILLING.line.split()[-1]}",
+    ],
+)
+def test_without_a_valid_token_nothing_is_told(guarded_service: Service, header: str | None) -> None:
+    """401 with a challenge: for no token, a wrong one, and the hash that stands in the file."""
+    with guarded_service.user() as user:
+        headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+        answer = user.request("GET", "/v1/locks", headers=headers)
+        assert answer.status_code in (401, 429)
+        if answer.status_code == 401:
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert user.get("/healthz").status_code == 200
+        assert user.get("/openapi.json").status_code == 200
+
+
+def test_guessing_is_slowed_down_and_logged_without_what_was_guessed(
+    guarded_service: Service, billing: User, name: str
+) -> None:
+    """After twenty wrong tokens 429; the right one works all the same; no token stands in the log."""
+    with guarded_service.user() as user:
+        codes = [
+            user.request("GET", "/v1/locks", headers={"Authorization": f"Bearer guess-{n}"}).status_code
+            for n in range(60)
+        ]
+    assert set(codes) <= {401, 429}
+    assert codes.count(429) >= 20
+    reply = billing.held(name)
+    billing.release(reply["leaseId"])
+    eventually(lambda: sum(line.get("code") == "rate-limited" for line in guarded_service.log) >= 20)
+    for secret in ("guess-", BILLING.token, SHIPPING.token, reply["leaseId"]):
+        assert secret not in guarded_service.log_text
+    mine = [line for line in guarded_service.log if line.get("resource") == name]
+    assert (mine[-1]["caller"], mine[-1]["tenant"], mine[-1]["status"]) == ("billing-app", "billing", 200)
+
+
+def test_tokens_are_read_again_when_the_file_changes_and_on_sighup(url: str, tmp_path: Path, name: str) -> None:
+    """Without a restart: a new one is good, one that was taken out ends its streams; a bad file changes nothing."""
+    first, second = Token("first", "app", "t"), Token("second", "app", "t")
+    file = write_tokens(tmp_path / "tokens", first)
+    with serving(url, tmp_path, "--tokens", str(file)) as service:
+        with service.user(first.token) as old, service.user(second.token) as new:
+            assert new.get("/v1/locks").status_code == 401
+            reply = old.held(name)
+            with old.events("/v1/events") as events:
+                events.next()
+                write_tokens(file, second)
+                eventually(lambda: new.get("/v1/locks").status_code == 200)
+                assert old.get("/v1/locks").status_code in (401, 429)
+                assert events.ends()
+            assert new.renew(reply["leaseId"]).status_code == 200
+            file.write_text("nonsense\n")
+            service.process.send_signal(signal.SIGHUP)
+            eventually(lambda: "the tokens stay as they were" in service.log_text)
+            assert new.release(reply["leaseId"]).status_code == 200
+            assert "nonsense" not in service.log_text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("app t acquire", "line 1"),
+        ("app t acquire 123", "64 hexadecimal digits"),
+        ("app t fly " + "a" * 64, "unknown scope"),
+        ("app ../t read " + "a" * 64, "can't be a tenant"),
+        ("app t/u read " + "a" * 64, "can't be a tenant"),
+        (f"app t read {'a' * 64}\napp t read {'a' * 64}", "line 2"),
+        (f"app t read {'a' * 64}\napp u read {'b' * 64}", "another tenant"),
+        ("\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_file_of_tokens_that_can_not_be_read_stops_the_start(url: str, tmp_path: Path, text: str, says: str) -> None:
+    """The message names the line of the file, and shows none of its text."""
+    file = tmp_path / "tokens"
+    file.write_bytes(text.encode("latin-1"))
+    done = refused(url, "--listen", "0", "--tokens", str(file))
+    assert done.returncode == 64
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "aaaa" not in done.stderr
+
+
+def test_elections_of_a_tenant_are_its_own(url: str, tmp_path: Path) -> None:
+    """A candidacy is given to the service by its whole name; its tenant sees it under its own, nobody else does."""
+    file = write_tokens(tmp_path / "tokens", BILLING, SHIPPING)
+    with serving(url, tmp_path, "--tokens", str(file), "--elect", "billing/scheduler=b:1") as service:
+        with service.user(BILLING.token) as billing, service.user(SHIPPING.token) as shipping:
+            eventually(lambda: billing.get("/v1/elections/scheduler").json()["isLeader"])
+            reply = shipping.get("/v1/elections/scheduler").json()
+            assert (reply["leader"], reply["isLeader"], reply["isCandidate"]) == (None, False, False)
+            reply = shipping.get("/v1/elections/billing%2Fscheduler").json()
+            assert (reply["leader"], reply["isCandidate"]) == (None, False)
+            assert billing.get("/readyz", leader="billing/scheduler").status_code == 200
+    with tenure.connect(url) as client:
+        assert client.election("billing/scheduler").leader() is None
