@@ -133,5 +133,7 @@ def _outcome(ran: Ran) -> str:
         for name, verdict in report["verdicts"].items()
         if verdict["outcome"] != "passed"
     ]
-    notes = [what.splitlines()[-1][:120] for what in (*report["broke"], *report["doubts"])]
+    reasons = {verdict.get("reason", ""): None for verdict in report["verdicts"].values()}  # each once
+    said = [*report["broke"], *report["doubts"], *filter(None, reasons)]
+    notes = [what.splitlines()[-1][:120] for what in said]
     return f"{report['outcome']}" + (f" ({'; '.join(wrong + notes)})" if wrong or notes else "")

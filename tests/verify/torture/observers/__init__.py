@@ -3,7 +3,7 @@
     truth      what every observer delivers
     moments    between which two moments something happened that was seen from afar
     gateway    requests to etcd's gateway and its watch stream, without the library
-    etcd       one watch of all keys from the first revision on, and the list of leases asked again and again
+    etcd       a watch of all keys from the first revision on, and the list of leases asked again and again
     tickets    what etcd's keys say
     zookeeper  the servers' transaction logs, read after the run
     jute       how such a log is written

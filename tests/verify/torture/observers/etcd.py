@@ -1,7 +1,9 @@
-"""etcd's word: one watch of all keys from the present revision on, and what it lists as leases, asked again and again.
+"""etcd's word: a watch of all keys from the present revision on, and what it lists as leases, asked again and again.
 
 The watch is of the whole keyspace because then the revisions that arrive have no gaps, and a record that was lost (by
-a compaction, by a server's mistake) shows as one. It is taken up again where it broke off, at the next endpoint.
+a compaction, by a server's mistake) shows as one. Every member is watched, and who tells of a revision first is
+believed: a member that was cut off tells nothing, and when it is back, a compaction may have taken what it missed. A
+watch that broke off is taken up again where the furthest one stands.
 
 A revision happened after the last linearizable read that had not reached it was sent, and before the first that had
 was answered, or the watch told of it. A lease is seen to have ended when a member that has just answered such a read
@@ -14,6 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from tenure._core.base.options import parse
@@ -29,6 +32,8 @@ _ASK_TIMES_EVERY: Final = 3
 """Every how manieth question is also for how long each lease has."""
 _RETRY_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 2.0
+"""Without news while the store went on: the watches are opened anew. What was compacted, and no member told of within
+this time, is missing."""
 _CATCH_UP_SECONDS: Final = 15.0
 _ALL: Final = "AA=="  # the byte 0: as key and as range_end "from the first key to the last"
 
@@ -45,15 +50,17 @@ class EtcdObserver:
         self._stopping = threading.Event()
         self._guard = threading.Lock()  # guards everything below
         self._seen = 0
-        self._seen_at = monotonic()
+        self._seen_at = monotonic()  # or opened anew
+        self._compacted_at: float | None = None  # the first that was refused for a compaction, and nothing seen since
         self._changes: list[tuple[float, dict[str, Any]]] = []
         self._last: set[tuple[str, str]] = set()
         self._leases: dict[int, list[Lease]] = {}  # each may live more than once, see _list
         self._others: frozenset[int] = frozenset()  # leases that were there before
         self._missing = ""
-        self._stream: Gateway | None = None
+        self._streams: dict[int, Gateway] = {}  # by the place of the endpoint
         self._begin()
-        jobs = [lambda job=job: self._carefully(job) for job in (self._watch, self._ask)]
+        jobs: list[Callable[[], None]] = [self._ask]
+        jobs += [partial(self._watch, place) for place in range(len(self._endpoints))]
         self._threads = [threading.Thread(target=job, name="etcd-observer") for job in jobs]
         for thread in self._threads:
             thread.start()
@@ -68,7 +75,7 @@ class EtcdObserver:
 
     def close(self) -> None:
         self._stopping.set()
-        self._break_stream()
+        self._break_streams()
         for thread in self._threads:
             thread.join()
 
@@ -105,30 +112,20 @@ class EtcdObserver:
     def _asked_since(self, moment: float) -> bool:
         return self._moments.since(1 << 62) >= moment
 
-    def _carefully(self, job: Callable[[], None]) -> None:
-        """An observer that fails has not seen everything."""
-        try:
-            job()
-        except Exception as error:  # whatever it is: the run goes on, and its truth has a gap
-            with self._guard:
-                self._missing = self._missing or f"the observer failed: {type(error).__name__} {error}"
-
     # The watch.
 
-    def _watch(self) -> None:
-        turn = 0
+    def _watch(self, place: int) -> None:
         while not self._stopping.is_set():
-            turn += 1
-            gateway = Gateway(*self._endpoints[turn % len(self._endpoints)], self._login)
+            gateway = Gateway(*self._endpoints[place], self._login)
             with self._guard:
-                self._stream, start = gateway, self._seen + 1
+                self._streams[place], start = gateway, self._seen + 1
             try:
                 request = {"key": _ALL, "range_end": _ALL, "start_revision": str(start)}
                 for answer in gateway.stream("/v3/watch", {"create_request": request}):
                     if not self._take(answer.get("result", {})):
                         break
-            except (OSError, ValueError):
-                pass  # broken off: taken up again at the next endpoint
+            except Exception:  # however it broke off: what it did not tell shows as a gap
+                pass
             finally:
                 gateway.close()
             self._stopping.wait(_RETRY_SECONDS)
@@ -137,31 +134,35 @@ class EtcdObserver:
         """False where the watch is over."""
         now = monotonic()
         with self._guard:
-            self._seen_at = now
             compacted = int(result.get("compact_revision", 0))
-            if compacted > self._seen:
+            if compacted > self._seen and self._untold(now):
                 self._missing = f"revisions up to {compacted} were compacted before the observer had seen them"
                 self._seen = compacted - 1
             for event in result.get("events", ()):
                 self._add(now, event)
-        return not result.get("canceled")
+        return not (compacted or result.get("canceled"))
+
+    def _untold(self, now: float) -> bool:
+        """Nor have the other members told anything for a while: they won't any more."""
+        self._compacted_at = now if self._compacted_at is None else self._compacted_at
+        return now - self._compacted_at > _BEHIND_SECONDS
 
     def _add(self, now: float, event: dict[str, Any]) -> None:
         revision, key = int(event["kv"]["mod_revision"]), event["kv"]["key"]
         if revision < self._seen or (revision == self._seen and (key, str(revision)) in self._last):
-            return  # told before, of another endpoint
+            return  # told before, by another member
         if revision > self._seen + 1 and not self._missing:
             self._missing = f"the store did not tell of revisions {self._seen + 1} to {revision - 1}"
         if revision > self._seen:
             self._last.clear()
         self._last.add((key, str(revision)))
-        self._seen = revision
+        self._seen, self._seen_at, self._compacted_at = revision, now, None
         self._changes.append((now, event))
 
-    def _break_stream(self) -> None:
+    def _break_streams(self) -> None:
         with self._guard:
-            stream = self._stream
-        if stream is not None:
+            streams = list(self._streams.values())
+        for stream in streams:
             stream.break_off()
 
     # The questions.
@@ -177,7 +178,7 @@ class EtcdObserver:
                     self._ask_once(gateway)
                     if number % _ASK_TIMES_EVERY == 0:
                         self._ask_times(gateway)
-            except (OSError, ValueError):
+            except Exception:  # however it failed: what is asked seldom is known less exactly
                 turn += 1
             finally:
                 gateway.close()
@@ -195,8 +196,9 @@ class EtcdObserver:
                 self._missing = self._missing or "the store went back to an older revision"
             self._list({int(lease["ID"]) for lease in leases.get("leases", ())}, asked_at, now)
             behind = revision > self._seen and now - self._seen_at > _BEHIND_SECONDS
+            self._seen_at = now if behind else self._seen_at
         if behind:
-            self._break_stream()
+            self._break_streams()
 
     def _ask_times(self, gateway: Gateway) -> None:
         with self._guard:

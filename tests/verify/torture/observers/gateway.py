@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class Gateway:
                 self._connection.sock.settimeout(None)  # who breaks it off ends it
             if self._broken_off:  # before there was a socket to shut down
                 raise ConnectionError("broken off")
-            while line := _read_line(response):
+            while line := _read(response.readline, path):
                 answer = json.loads(line)
                 if "error" in answer:
                     raise ConnectionError(str(answer["error"])[:200])
@@ -62,7 +62,7 @@ class Gateway:
 
     def _answered(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._request(path, request) as response:
-            answer = json.loads(response.read())
+            answer = json.loads(_read(response.read, path))
         if response.status != http.client.OK or not isinstance(answer, dict):
             raise ConnectionError(f"{path}: {response.status} {str(answer)[:200]}")
         return answer
@@ -76,8 +76,8 @@ class Gateway:
             raise ConnectionError(f"{path}: {type(error).__name__} {error}") from error
 
 
-def _read_line(response: http.client.HTTPResponse) -> bytes:
+def _read(read: Callable[[], bytes], path: str) -> bytes:
     try:
-        return response.readline()
-    except http.client.HTTPException as error:
-        raise ConnectionError(f"the stream broke off: {type(error).__name__} {error}") from error
+        return read()
+    except http.client.HTTPException as error:  # a server that was killed as it wrote
+        raise ConnectionError(f"{path}: {type(error).__name__} {error}") from error
