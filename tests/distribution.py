@@ -1,23 +1,40 @@
-"""The order of the tests in a whole run: what takes long goes first, and leaves no process alone with it at the end.
+"""The distribution of a whole run over its processes: what takes long goes first, what shares servers stays together.
 
-`long_tests.txt` has the seconds that were measured; `--write-long-tests` writes it anew. Files go by the sum of theirs,
-and stay together, but for tests that share nothing with their module and take long by themselves.
+A module is one piece of work where it, or the conftest beside it, has fixtures that live as long as a module: in two
+processes they would be made twice. Of all other modules each test is a piece by itself. `long_tests.txt` has the seconds
+that were measured, and the heaviest pieces go first; `--write-long-tests` writes it anew.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 LONG_TESTS: Final = Path(__file__).parent / "long_tests.txt"
-_LONG_SECONDS: Final = 3.0
+_ROOT: Final = Path(__file__).parent.parent
+_LONG_SECONDS: Final = 1.0
+_SHARED: Final = re.compile(r"""scope=["'](?:class|module|package)["']""")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-long-tests", action="store_true", help="measure, and write tests/long_tests.txt anew")
+
+
+class Pieces(LoadScopeScheduling):  # type: ignore[misc]  # xdist's scheduler is Any without its types
+    """Hands out a piece of work at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return piece(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Pieces | None:
+    return Pieces(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,8 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds = _measured()
     together: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        alone = item.nodeid in seconds and not _shares_with_its_module(item)
-        together[item.nodeid if alone else item.nodeid.partition("::")[0]].append(item)
+        together[piece(item.nodeid)].append(item)
 
     def weight(name: str) -> float:
         return sum(seconds.get(item.nodeid, 0.0) for item in together[name])
@@ -35,10 +51,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for name in sorted(together, key=weight, reverse=True) for item in together[name]]
 
 
-def _shares_with_its_module(item: pytest.Item) -> bool:
-    info = getattr(item, "_fixtureinfo", None)
-    definitions = info.name2fixturedefs.values() if info is not None else ()
-    return any(definition.scope in ("class", "module", "package") for found in definitions for definition in found[-1:])
+def piece(nodeid: str) -> str:
+    """The name of the piece of work that a test is in: its module's or its own."""
+    module = nodeid.partition("::")[0]
+    return module if _shares(module) else nodeid
+
+
+@functools.cache
+def _shares(module: str) -> bool:
+    path = _ROOT / module
+    texts = [one.read_text() for one in (path, path.with_name("conftest.py")) if one.exists()]
+    return any(_SHARED.search(text) for text in texts)
 
 
 def _measured() -> dict[str, float]:
