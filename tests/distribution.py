@@ -1,8 +1,8 @@
 """The distribution of a whole run over its processes: what takes long goes first, what shares servers stays together.
 
 A module is one piece of work where it, or the conftest beside it, has fixtures that live as long as a module: in two
-processes they would be made twice. Of all other modules each test is a piece by itself. `long_tests.txt` has the seconds
-that were measured, and the heaviest pieces go first; `--write-long-tests` writes it anew.
+processes they would be made twice. Of all other modules each test is a piece by itself. `long_tests.txt` has the
+seconds that were measured, and the heaviest pieces go first; `--write-long-tests` writes it anew.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from tenure._admin.protocol import RecordKind, StoredRecord, TimeLeft, batches, 
 from tenure._core.lease import Line, Mode, Ticket
 from tenure._core.recipes.lock import LOCK_RULE
 from tenure._core.recipes.rwlock import READ_RULE
-from tenure._core.recipes.semaphore import SEAT_RULE
+from tenure._core.recipes.semaphore import FEW_SEATS_RULE
 from tenure._core.turn import Rule
 
-RULES: dict[Mode, Rule] = {Mode.EXCLUSIVE: LOCK_RULE, Mode.READ: READ_RULE, Mode.SEAT: SEAT_RULE}
+RULES: dict[Mode, Rule] = {Mode.EXCLUSIVE: LOCK_RULE, Mode.READ: READ_RULE, Mode.SEAT: FEW_SEATS_RULE}
 RECORD = AuditRecord("a/ü", 2**60, None, "why", "me", 12.5, was_holding=True, ticket_id="x", nonce="n")
 ENTRY = JournalEntry("a", Kind.LOCK, "me", 2**60, "v", 12.5, 0.25, 3.0, Ending.EXPIRED, "lost", ticket_id="0" * 20)
 

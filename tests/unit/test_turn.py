@@ -23,7 +23,7 @@ from tenure._core.drivers.blocking import perform, run
 from tenure._core.lease import Entry, LeaseState, Line, Mode, Reach, Ticket
 from tenure._core.recipes.lock import LOCK_RULE
 from tenure._core.recipes.rwlock import READ_RULE
-from tenure._core.recipes.semaphore import SEAT_RULE
+from tenure._core.recipes.semaphore import FEW_SEATS_RULE, MANY_SEATS_RULE
 from tenure._core.runtime import runtime_of
 from tenure._core.turn import (
     Abandon,
@@ -79,7 +79,11 @@ class Table:
     def __init__(self, rule: Rule = LOCK_RULE, *, timeout: float | None = None, waits: bool = True) -> None:
         self.clock = VirtualClock(START)
         self.lease = FakeLease()
-        self.entry = entry(Mode.SEAT, limit=2, reach=Reach.AHEAD) if rule is SEAT_RULE else entry(reach=rule.reach)
+        self.entry = (
+            entry(Mode.SEAT, limit=2, reach=Reach.AHEAD)
+            if rule.reach is Reach.AHEAD and rule is not READ_RULE
+            else entry(reach=rule.reach)
+        )
         self.told: list[Event] = []
         hub = Hub(self.clock.now)
         hub.subscribe(self.told.append)
@@ -167,8 +171,10 @@ def test_every_wait_closes_its_signal_before_the_next_step() -> None:
             table.steps.send(True)
 
 
-@pytest.mark.parametrize(("rule", "announces"), [(LOCK_RULE, False), (READ_RULE, False), (SEAT_RULE, True)])
-def test_admission_after_a_wait_is_announced_by_seats_only(rule: Rule, announces: bool) -> None:
+@pytest.mark.parametrize(
+    ("rule", "announces"), [(LOCK_RULE, False), (READ_RULE, False), (FEW_SEATS_RULE, False), (MANY_SEATS_RULE, True)]
+)
+def test_admission_after_a_wait_is_announced_by_many_seats_only(rule: Rule, announces: bool) -> None:
     """A seat that had to wait amends itself with its own value, which makes its successor the front waiter."""
     table = Table(rule)
     blocked = table.line(2)
@@ -187,7 +193,7 @@ def test_admission_after_a_wait_is_announced_by_seats_only(rule: Rule, announces
 
 def test_seat_whose_ticket_was_gone_when_it_announced_itself_is_lost() -> None:
     """Law 3: "acquired" is never said of a ticket that the store has just said is gone."""
-    table = Table(SEAT_RULE)
+    table = Table(MANY_SEATS_RULE)
     assert isinstance(table.go([table.line(2), True, table.line(1)]), Amend)
     assert table.steps.send(False) == Abandon(table.lease, table.entry)
     with pytest.raises(LeaseLost, match="gone"):
@@ -196,7 +202,7 @@ def test_seat_whose_ticket_was_gone_when_it_announced_itself_is_lost() -> None:
 
 def test_seat_admitted_at_once_is_not_announced() -> None:
     """Nobody was behind it yet: whoever comes sees it admitted."""
-    table = Table(SEAT_RULE)
+    table = Table(MANY_SEATS_RULE)
     table.go([])
     line = table.line(1)._replace(revision=40)  # my ticket's token
     assert ends_with(table.steps, line) is not None
@@ -204,21 +210,50 @@ def test_seat_admitted_at_once_is_not_announced() -> None:
 
 def test_seat_admitted_in_a_line_of_later_is_announced() -> None:
     """A lost answer, or a listing of its own: whoever came in between saw it wait, and sleeps until it is told."""
-    table = Table(SEAT_RULE)
+    table = Table(MANY_SEATS_RULE)
     table.go([])
     announced = table.steps.send(table.line(1))
     assert isinstance(announced, Amend)
     assert ends_with(table.steps, True) is not None
 
 
-def test_front_waiter_of_semaphore_awaits_all_ahead_and_the_next_its_predecessor_with_amendments() -> None:
+def test_waiters_of_few_seats_await_the_nearest_that_leave_them_none() -> None:
+    """The anti-herd rule reaches the store's watch as the rule said it; nobody's amendment is waited for."""
+    for ahead in (2, 3, 4):
+        table = Table(FEW_SEATS_RULE)
+        step = table.go([table.line(ahead)])
+        assert table.lease.waited_on == [(table.line(ahead), table.line(ahead).tickets[ahead - 2 : ahead], False)]
+        assert isinstance(step, Await)
+        assert step.until is None
+
+
+def test_front_waiter_of_many_seats_awaits_all_ahead_and_the_next_its_predecessor_with_amendments() -> None:
     """The anti-herd rule reaches the store's watch as the rule said it."""
-    front = Table(SEAT_RULE)
+    front = Table(MANY_SEATS_RULE)
     front.go([front.line(2)])
     assert front.lease.waited_on == [(front.line(2), front.line(2).tickets[:2], False)]
-    second = Table(SEAT_RULE)
+    second = Table(MANY_SEATS_RULE)
     second.go([second.line(3)])
     assert second.lease.waited_on == [(second.line(3), second.line(3).tickets[2:3], True)]
+
+
+def test_waiter_of_many_seats_looks_after_a_while_though_nothing_woke_it() -> None:
+    """The one ahead may be hung, and never say that it was admitted: the fewer wait ahead, the sooner it is found out.
+    Those far behind look first after as long as they have waited."""
+    table = Table(MANY_SEATS_RULE, timeout=60.0)
+    step = table.go([table.line(5)])
+    for now, ahead, look_at in ((0.0, 5, 5.0), (8.0, 5, 16.0), (40.0, 4, 55.0), (50.0, 3, 60.0)):
+        assert isinstance(step, Await)
+        if now:
+            table.clock.advance(START + now - table.clock.now())
+            assert isinstance(table.steps.send(False), Look)
+            step = table.steps.send(table.line(ahead))
+        assert isinstance(step, Await)
+        assert step.until == START + look_at
+    table.clock.advance(10.0)
+    assert isinstance(table.steps.send(False), Leave)
+    with pytest.raises(AcquireTimeout):
+        table.steps.send(True)
 
 
 # Deadlines.
@@ -335,7 +370,7 @@ WAYS: list[Any] = [
     pytest.param(LOCK_RULE, {}, lambda t: [t.line(1), True], Look, id="look"),
     pytest.param(LOCK_RULE, {}, lambda t: [t.line(2), True, t.line(1)], Await, id="second-await"),
     pytest.param(LOCK_RULE, {}, lambda t: [t.line(2), True, t.line(1), True], Look, id="second-look"),
-    pytest.param(SEAT_RULE, {}, lambda t: [t.line(2), True, t.line(1)], Amend, id="amend"),
+    pytest.param(MANY_SEATS_RULE, {}, lambda t: [t.line(2), True, t.line(1)], Amend, id="amend"),
     pytest.param(LOCK_RULE, {"timeout": 4.0}, lambda t: [t.line(1), False], Leave, id="leave-after-timeout"),
     pytest.param(LOCK_RULE, {"waits": False}, lambda t: [t.line(1)], Leave, id="leave-after-try"),
 ]
@@ -465,7 +500,7 @@ def test_lease_lost_after_enter_raises_plain_lease_lost(way: list[Any]) -> None:
 
 def test_line_of_another_kind_raises_line_mismatch_and_leaves() -> None:
     """Refused by the rule: the ticket goes at once, and the wait is told as abandoned."""
-    table = Table(SEAT_RULE)
+    table = Table(MANY_SEATS_RULE)
     table.go([])
     other = table.line(1).tickets[0]._replace(limit=9)
     step = table.steps.send(Line("r", (other, table.line(0).tickets[-1]), 1))
@@ -770,7 +805,7 @@ async def _advanced(lease: QueueLease, workers: HeldWorkers, task: asyncio.Task[
 
 def _seat_turn(lease: QueueLease, clock: VirtualClock, workers: HeldWorkers) -> Any:
     mine = entry(Mode.SEAT, limit=2, reach=Reach.AHEAD)
-    return arun(take_turn(lease, mine, SEAT_RULE, Patience(None, 5.0), clock, Hub(clock.now)), clock, workers)
+    return arun(take_turn(lease, mine, MANY_SEATS_RULE, Patience(None, 5.0), clock, Hub(clock.now)), clock, workers)
 
 
 def test_arun_driven_move_by_move_comes_to_its_turn() -> None:

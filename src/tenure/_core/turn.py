@@ -18,7 +18,7 @@ Its values are named tuples, because every turn makes a handful: frozen dataclas
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tenure._core.base.clock import Clock
 from tenure._core.base.limits import LEAVE_GRACE
@@ -27,6 +27,8 @@ from tenure._core.lease import Compare, Delete, Entry, Lease, LeaseState, Line, 
 from tenure.errors import AcquireTimeout, ClientClosed, LeaseLost, LineMismatch, StoreUnavailable, TenureError
 from tenure.events import Hub
 
+_LOOK_AFTER_MIN: Final = 5.0
+
 
 class Blockers(NamedTuple):
     """The tickets whose change may admit me; empty when it is my turn."""
@@ -34,6 +36,9 @@ class Blockers(NamedTuple):
     tickets: tuple[Ticket, ...] = ()
     amendments: bool = False
     """True where an amended ticket may admit me too, not only one that left."""
+    look_after: float | None = None
+    """The seconds after which to look even if nothing changed, for who should amend its ticket may be hung. None where
+    no admission depends on anybody's being awake."""
 
     def __bool__(self) -> bool:
         return bool(self.tickets)
@@ -208,9 +213,10 @@ def take_turn(lease: Lease, entry: Entry, rule: Rule, patience: Patience, clock:
             too_late = AcquireTimeout(_out_of_time(blockers, line, entry))
             if patience.until is not None and clock.now() >= patience.until:
                 raise too_late
+            look_at = _look_at(blockers, started, clock.now())
             signal = lease.wait_change(line, blockers.tickets, amendments=blockers.amendments)
             del line, blockers  # or each of a thousand waiters would keep a thousand tickets
-            yield from _wait_for(signal, too_late, entry, lease, patience)
+            yield from _wait_for(signal, look_at, too_late, entry, lease, patience)
             line = yield from _look_again(me, rule.reach, entry, lease, patience, clock)
             me = _mine(line, entry, lease)
         # Only where others may have seen this ticket wait: an amendment costs an exchange, and wakes somebody. It comes
@@ -278,15 +284,25 @@ def _enter(lease: Lease, entry: Entry, until: float) -> Steps[Line]:
     return line
 
 
-def _wait_for(signal: Signal, too_late: AcquireTimeout, entry: Entry, lease: Lease, patience: Patience) -> Steps[None]:
+def _look_at(blockers: Blockers, started: float, now: float) -> float | None:
+    if blockers.look_after is None:
+        return None
+    # Many wait ahead, and have moved up meanwhile: whoever has waited for a minute looks after another.
+    return now + min(blockers.look_after, max(_LOOK_AFTER_MIN, now - started))
+
+
+def _wait_for(
+    signal: Signal, look_at: float | None, too_late: AcquireTimeout, entry: Entry, lease: Lease, patience: Patience
+) -> Steps[None]:
+    until = patience.until if look_at is None else _sooner(look_at, patience.until)
     try:
-        woken: bool = yield Await(signal, patience.until)
+        woken: bool = yield Await(signal, until)
     finally:
         signal.close()  # also where the driver throws a cancellation in: the watch behind it is a shared thing
     # The end of the lease sets the signal too. Asked before `woken`: a lease that ended at the very deadline is lost,
     # and that is what the caller has to hear.
     _refuse_dead(lease, entry)
-    if not woken:
+    if not woken and until == patience.until:
         raise too_late
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from tenure._backends.etcd import codec, guarded_keys
 from tenure._backends.etcd.requests import KeyValue, Range, TxnResult, WatchRequest
 from tenure._backends.etcd.wire import Wire
+from tenure._core.base.limits import WATCHED_SINGLY_MAX
 from tenure._core.base.signals import Signal
 from tenure._core.belief import Belief
 from tenure._core.lease import BackendContext, Committed, Compare, Delete, LeaseState, Line, Put, Reach, Record, Ticket
@@ -43,19 +44,25 @@ class EtcdLines:
 
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
         signal = Signal()
-        single = len(tickets) == 1
-        prefix, end = codec.line_range(self._namespace, line.resource)
-        key, range_end = (codec.stored(tickets[0].key), None) if single else (prefix, end)
-        catch_up = None
-        if tickets and line.tickets:  # who shows no line looks after a ticket of its own: that is in no hurry
-            newest = max(ticket.token or 0 for ticket in tickets)
-            where = Range(key) if single else Range(prefix, end, max_create_revision=newest)
-            catch_up = CatchUp(self._wire, self._context, where, tickets, signal, amendments=amendments)
-        deletes_only = bool(tickets) and not amendments
-        stop = self._wire.watch(WatchRequest(key, range_end, line.revision + 1, deletes_only, signal, catch_up))
-        signal.on_close(_GiveBack(stop, self._belief, signal))
+        start, deletes_only = line.revision + 1, bool(tickets) and not amendments
+        ranges = self._watched(line.resource, tickets)
+        stops = []
+        for key, range_end, those in ranges:
+            catch_up = None
+            if those and line.tickets:  # who shows no line looks after a ticket of its own: that is in no hurry
+                newest = max(ticket.token or 0 for ticket in those)
+                where = Range(key) if range_end is None else Range(key, range_end, max_create_revision=newest)
+                catch_up = CatchUp(self._wire, self._context, where, those, signal, amendments=amendments)
+            stops.append(self._wire.watch(WatchRequest(key, range_end, start, deletes_only, signal, catch_up)))
+        signal.on_close(_GiveBack(tuple(stops), self._belief, signal))
         self._belief.add_signal(signal)
         return signal
+
+    def _watched(self, resource: str, tickets: Sequence[Ticket]) -> list[tuple[bytes, bytes | None, Sequence[Ticket]]]:
+        """The keys to watch: those of a few tickets each by itself, or the line's."""
+        if 0 < len(tickets) <= WATCHED_SINGLY_MAX:
+            return [(codec.stored(ticket.key), None, (ticket,)) for ticket in tickets]
+        return [(*codec.line_range(self._namespace, resource), tickets)]
 
     def amend(self, ticket: Ticket, value: str, until: float) -> bool:
         text = codec.amended_value(ticket, value)
@@ -112,15 +119,16 @@ class EtcdLines:
 class _GiveBack:
     """Callback that closes a wait. A class with slots: a closure would be larger, and every hold and waiter has one."""
 
-    __slots__ = ("_belief", "_signal", "_stop")
+    __slots__ = ("_belief", "_signal", "_stops")
 
-    def __init__(self, stop: Callable[[], None], belief: Belief, signal: Signal) -> None:
-        self._stop = stop
+    def __init__(self, stops: tuple[Callable[[], None], ...], belief: Belief, signal: Signal) -> None:
+        self._stops = stops
         self._belief = belief
         self._signal = signal
 
     def __call__(self) -> None:
-        self._stop()
+        for stop in self._stops:
+            stop()
         self._belief.drop_signal(self._signal)
 
 

@@ -24,6 +24,7 @@ from tenure._backends.zookeeper.lines import ZooKeeperLines, ZxidHistory
 from tenure._backends.zookeeper.sweeper import Sweeper
 from tenure._backends.zookeeper.watches import ArmedWatch, Watches
 from tenure._core.base.clock import Timer
+from tenure._core.base.limits import WATCHED_SINGLY_MAX
 from tenure._core.base.options import Options
 from tenure._core.base.retry import persist
 from tenure._core.base.signals import Signal
@@ -148,8 +149,9 @@ class ZooKeeperLease:
     def wait_change(self, line: Line, tickets: Sequence[Ticket], *, amendments: bool) -> Signal:
         signal = Signal()
         amendments = amendments or not tickets  # any change
-        watched = [] if len(tickets) == 1 else [self._watch_line(line, tickets, signal)]
-        if len(tickets) == 1 or amendments:  # a line's node reports tickets that come and go, not their data
+        singly = 0 < len(tickets) <= WATCHED_SINGLY_MAX
+        watched = [] if singly else [self._watch_line(line, tickets, signal)]
+        if singly or amendments:  # a line's node reports tickets that come and go, not their data
             watched += [self._watch_ticket(ticket, signal, amendments) for ticket in tickets or line.tickets]
         signal.on_close(_WaitEnd(self, signal, tuple(watched)))
         self._belief.add_signal(signal)  # the end of the lease ends every wait, whether a watch fires or not

@@ -48,6 +48,9 @@ LEAVE_GRACE: Final = 0.4
 TICKET_WATCH_AFTER: Final = 0.25
 """A hold older than this has its own ticket watched, to hear of an administrator's removal."""
 
+WATCHED_SINGLY_MAX: Final = 8
+"""Tickets that one waiter watches each by itself; to watch more, it watches their whole line."""
+
 LEASES_MAX: Final = 16
 """Leases of one client: one per TTL asked for. On ZooKeeper each is a session of its own."""
 

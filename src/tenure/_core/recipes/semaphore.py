@@ -4,12 +4,15 @@ The admitted tickets are always a prefix of the line: those whose weights, summe
 stay within the limit, which the first of the line sets. A heavy ticket therefore holds back a light one
 behind it (no starvation).
 
-Who watches what, so that a release wakes few and nobody is left asleep:
+Who watches what, so that a departure wakes few, and no admission depends on another waiter's being awake (it may be
+hung, its lease renewed all the while, or dead and not yet expired):
 
-* The front waiter (whose predecessor is admitted) watches for any departure ahead of it.
-* Everybody behind watches the predecessor only, for departure or amendment.
-* A ticket that was admitted after waiting amends itself. Its successor wakes, looks, and is now
-  admitted or the front waiter.
+* Few seats: everybody watches the nearest tickets ahead that by themselves leave no seat for it. While they stand its
+  turn has not come; the first of them to leave has it look again. No waiter says anything to another.
+* Many seats: that would wake as many waiters as there are seats. So the front waiter (whose predecessor is admitted)
+  watches for any departure ahead, and all behind it their predecessor. A ticket that was admitted after waiting amends
+  itself; its successor wakes, looks, and is now admitted or the front waiter. As the one that should amend itself may
+  be hung, everybody also looks after a while, the sooner the fewer wait ahead.
 
 Rejected: watching the ticket at index i - limit (as a plain semaphore might). With weights, or when
 a waiter gives up, it leaves eligible waiters asleep; and a children watch for everybody wakes all.
@@ -17,35 +20,61 @@ a waiter gives up, it leaves eligible waiters asleep; and a children watch for e
 
 from __future__ import annotations
 
+from typing import Final
+
 from tenure._core.base import validation
+from tenure._core.base.limits import WATCHED_SINGLY_MAX
 from tenure._core.lease import Line, Mode, Reach, Ticket
 from tenure._core.recipes.request import LineRequest, refuse_other_kind
 from tenure._core.turn import Blockers
 from tenure.errors import InvalidOption, LineMismatch
 
+_LOOK_AFTER_SECONDS: Final = 5.0
+"""For each that waits ahead and might be hung."""
 
-class SeatRule:
+
+class FewSeatsRule:
     """Rule of seats: admitted while the weights up to and with mine stay within the limit, and all ahead are seats."""
 
     reach = Reach.AHEAD
-    announces = True
+    announces = False
 
     def blockers(self, line: Line, me: Ticket) -> Blockers:
         ahead = line.tickets[: line.position(me.id)]
         refuse_other_kind(line, me)
-        _refuse_other_limit(
-            line.tickets[0], me
-        )  # the first one's counts; whoever disagrees behind it is on its way out
-        if _admitted((*ahead, me), me.limit):
-            return Blockers()
-        if _admitted(ahead, me.limit):
-            return Blockers(ahead)  # I am the front waiter
-        return Blockers(ahead[-1:], amendments=True)
+        _refuse_other_limit(line.tickets[0], me)  # the first one's counts; who disagrees behind it is on its way out
+        admitted = _admitted((*ahead, me), me.limit)
+        return Blockers() if admitted > len(ahead) else self.waiting(ahead, me, len(ahead) - admitted)
+
+    def waiting(self, ahead: tuple[Ticket, ...], me: Ticket, waiting_ahead: int) -> Blockers:
+        """The blockers of a ticket whose turn has not come."""
+        free, place = me.limit - me.weight, len(ahead)
+        while free >= 0:  # ends within `ahead`: all of it leaves no seat
+            place -= 1
+            free = free - ahead[place].weight if ahead[place].mode is Mode.SEAT else -1
+        return Blockers(ahead[place:])
 
 
-def _admitted(tickets: tuple[Ticket, ...], limit: int) -> bool:
-    """True where the last of `tickets`, the front of a line, may be held."""
-    return all(t.mode is Mode.SEAT for t in tickets) and sum(t.weight for t in tickets) <= limit
+class ManySeatsRule(FewSeatsRule):
+    """The same rule for so many seats that not everybody who may be next can be woken at each departure."""
+
+    announces = True
+
+    def waiting(self, ahead: tuple[Ticket, ...], me: Ticket, waiting_ahead: int) -> Blockers:
+        look_after = _LOOK_AFTER_SECONDS * (waiting_ahead + 1)
+        if waiting_ahead == 0:  # I am the front waiter
+            return Blockers(ahead, look_after=look_after)
+        return Blockers(ahead[-1:], amendments=True, look_after=look_after)
+
+
+def _admitted(tickets: tuple[Ticket, ...], limit: int) -> int:
+    """Count the tickets, from the front of a line on, that may be held."""
+    weights = 0
+    for count, ticket in enumerate(tickets):
+        weights += ticket.weight
+        if ticket.mode is not Mode.SEAT or weights > limit:
+            return count
+    return len(tickets)
 
 
 def _refuse_other_limit(ticket: Ticket, me: Ticket) -> None:
@@ -56,7 +85,8 @@ def _refuse_other_limit(ticket: Ticket, me: Ticket) -> None:
         )
 
 
-SEAT_RULE = SeatRule()
+FEW_SEATS_RULE = FewSeatsRule()
+MANY_SEATS_RULE = ManySeatsRule()
 
 
 def seat(name: str, limit: int, weight: int, ttl: float, owner: str) -> LineRequest:
@@ -65,4 +95,5 @@ def seat(name: str, limit: int, weight: int, ttl: float, owner: str) -> LineRequ
     validation.count(weight, "weight")
     if weight > limit:
         raise InvalidOption(f"weight {weight} can never be seated: semaphore {name!r} has a limit of {limit}")
-    return LineRequest(name, SEAT_RULE, ttl, owner, mode=Mode.SEAT, weight=weight, limit=limit)
+    rule = FEW_SEATS_RULE if limit <= WATCHED_SINGLY_MAX else MANY_SEATS_RULE
+    return LineRequest(name, rule, ttl, owner, mode=Mode.SEAT, weight=weight, limit=limit)

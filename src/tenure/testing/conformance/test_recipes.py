@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
 from tenure import HoldState, InvalidOption, Leader, LeaseLost, LineMismatch
+from tenure._core.base.clock import SYSTEM_CLOCK
 from tenure._core.base.limits import VALUE_BYTES_MAX
-from tenure.testing.conformance.store_world import StoreWorld, eventually, needs
+from tenure._core.recipes.semaphore import seat
+from tenure._core.runtime import runtime_of
+from tenure.testing.conformance.store_world import StoreWorld, eventually, inner, needs
 
 
 def test_semaphore_admits_up_to_its_limit_in_order(world: StoreWorld) -> None:
@@ -91,19 +94,40 @@ def test_semaphore_waiters_all_get_through_when_waiters_give_up(world: StoreWorl
             future.result(20).release()
 
 
+def test_semaphore_admits_those_behind_a_waiter_that_is_hung(world: StoreWorld) -> None:
+    """Its lease is renewed, its ticket stands, and it never looks: all seats but its own are for those behind it."""
+    holder, hung, quick = (world.client(ttl=20) for _ in range(3))
+    seats = quick.semaphore("s", limit=3)
+    holds = [holder.semaphore("s", limit=3).acquire() for _ in range(3)]
+    entry = seat("s", 3, 1, 20.0, "hung").entry()
+    runtime_of(inner(hung)).lease(20.0).enter(entry, SYSTEM_CLOCK.now() + 5.0)
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(seats.acquire, 15.0) for _ in range(3)]
+        assert eventually(lambda: len(world.tickets("s")) == 7)
+        for hold in holds:
+            hold.release()
+        seated, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        assert seated.pop().result().release() is True
+        for hold in (future.result() for future in waiting):
+            hold.release()
+
+
 @needs("lose_answer", "cut")
-def test_semaphore_seat_that_was_admitted_while_its_answer_was_lost_wakes_the_next(world: StoreWorld) -> None:
-    """A seat whose answer was lost never saw itself wait; the next waiter sleeps until it is told of the admission."""
+@pytest.mark.parametrize("limit", [2, 10])
+def test_semaphore_seat_that_was_admitted_while_its_answer_was_lost_wakes_the_next(
+    world: StoreWorld, limit: int
+) -> None:
+    """A seat whose answer was lost never saw itself wait; the next waiter is not left asleep for it."""
     holder, slow, quick = (world.client(ttl=20) for _ in range(3))
     for client in (slow, quick):
-        client.semaphore("s", limit=2).acquire().release()  # connected, and the line is there
-    both = holder.semaphore("s", limit=2).acquire(weight=2)
+        client.semaphore("s", limit=limit).acquire().release()  # connected, and the line is there
+    both = holder.semaphore("s", limit=limit).acquire(weight=limit)
     world.lose_answer(slow, "enter", times=1000)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(slow.semaphore("s", limit=2).acquire, 15.0)
+        first = pool.submit(slow.semaphore("s", limit=limit).acquire, 15.0)
         assert eventually(lambda: len(world.tickets("s")) == 2)
         world.cut(slow)
-        second = pool.submit(quick.semaphore("s", limit=2).acquire, 15.0)
+        second = pool.submit(quick.semaphore("s", limit=limit).acquire, 15.0)
         assert eventually(lambda: len(world.tickets("s")) == 3)
         time.sleep(0.2)  # it watches by now; if not, there is nothing to see
         both.release()
