@@ -18,7 +18,7 @@ from tenure._core.guarded_keys import Keys
 from tenure._core.hold import Holding
 from tenure._core.lease import Entry, Lease, Line, Reach, Ticket
 from tenure._core.reaper import Reaper
-from tenure._core.recipes.semaphore import SeatRule
+from tenure._core.recipes.semaphore import FewSeatsRule
 from tenure._core.turn import Blockers, Look, Patience, Steps
 from tenure.errors import StoreUnavailable
 
@@ -68,15 +68,15 @@ def release_by_name() -> Iterator[None]:
 @contextlib.contextmanager
 def seats_that_watch_one_ticket() -> Iterator[None]:
     """Curator gave this up: a waiter that watches only the ticket `limit` places ahead sleeps through its turn."""
-    right = SeatRule.blockers
+    right = FewSeatsRule.blockers
 
-    def blockers(self: SeatRule, line: Line, me: Ticket) -> Blockers:
+    def blockers(self: FewSeatsRule, line: Line, me: Ticket) -> Blockers:
         if not right(self, line, me):
             return Blockers()
         position = line.position(me.id) or 0
         return Blockers((line.tickets[max(0, position - me.limit)],))
 
-    with patch.object(SeatRule, "blockers", blockers):
+    with patch.object(FewSeatsRule, "blockers", blockers):
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -206,25 +206,34 @@ def test_difference_once_found_stays_away(stores: dict[str, Store], name: str, k
 
 def test_signal_that_is_early_has_a_reason(stores: dict[str, Store]) -> None:
     """Each store sets the signals that its watches can't keep apart, and no others."""
-    three = (L1, entered("L1", "t1"), entered("L1", "t2"))
+    few: tuple[c.Command, ...] = (L1, entered("L1", "t1"), entered("L1", "t2"))
+    many: tuple[c.Command, ...] = (L1, *(entered("L1", f"t{number}") for number in (1, 2, 4, 5, 6, 7, 8, 9, 10)))
     comes, goes = entered("L1", "t3"), c.LeaveCommand("L1", "t3", LATEST)
 
-    def reasons(kind: str, pick: c.Pick, *then: c.Command, amendments: bool = False) -> list[str]:
-        played = (*three, c.WatchCommand("w1", "L1", c.KEPT, pick, amendments), *then)
+    def reasons(
+        kind: str, line: Sequence[c.Command], pick: c.Pick, *then: c.Command, amendments: bool = False
+    ) -> list[str]:
+        played = (*line, c.WatchCommand("w1", "L1", c.KEPT, pick, amendments), *then)
         came = compare(Trace(0, played), stores["memory"], stores[kind])
         assert came.difference is None, str(came.difference)
         return sorted(early.name for early in EARLY if came.freedoms[early.name])
 
     # etcd's watches begin with what comes: what came before that is looked for ticket by ticket, and sets none early
-    assert reasons("etcd", c.Pick.ALL, comes) == []
-    assert reasons("etcd", c.Pick.ALL, comes, goes) in ([], ["another's departure"])
-    assert reasons("etcd", c.Pick.ALL, comes, amendments=True) in ([], ["anything in the range"])
-    assert reasons("etcd", c.Pick.LAST, comes, goes, c.TouchCommand("L1", "t2", LATEST)) == []
-    assert reasons("zookeeper", c.Pick.ALL, comes) == ["another child"]
-    assert reasons("zookeeper", c.Pick.ALL, c.TouchCommand("L1", "t2", LATEST)) == []
-    assert reasons("zookeeper", c.Pick.LAST, c.TouchCommand("L1", "t2", LATEST)) == ["amended unasked"]
-    assert reasons("zookeeper", c.Pick.LAST, comes, goes, c.TouchCommand("L1", "t1", LATEST)) == []
-    assert reasons("zookeeper", c.Pick.LAST, c.TouchCommand("L1", "t1", LATEST, "answer")) == ["a watch that broke"]
+    assert reasons("etcd", few, c.Pick.ALL, comes, goes) == []
+    assert reasons("etcd", few, c.Pick.ALL, comes, amendments=True) == []
+    assert reasons("etcd", few, c.Pick.LAST, comes, goes, c.TouchCommand("L1", "t2", LATEST)) == []
+    assert reasons("etcd", many, c.Pick.ALL, comes) == []
+    assert reasons("etcd", many, c.Pick.ALL, comes, goes) in ([], ["another's departure"])
+    assert reasons("etcd", many, c.Pick.ALL, comes, amendments=True) in ([], ["anything in the range"])
+    assert reasons("zookeeper", few, c.Pick.ALL, comes, goes) == []
+    assert reasons("zookeeper", few, c.Pick.ALL, c.TouchCommand("L1", "t2", LATEST)) == ["amended unasked"]
+    assert reasons("zookeeper", many, c.Pick.ALL, comes) == ["another child"]
+    assert reasons("zookeeper", many, c.Pick.ALL, c.TouchCommand("L1", "t2", LATEST)) == []
+    assert reasons("zookeeper", few, c.Pick.LAST, c.TouchCommand("L1", "t2", LATEST)) == ["amended unasked"]
+    assert reasons("zookeeper", few, c.Pick.LAST, comes, goes, c.TouchCommand("L1", "t1", LATEST)) == []
+    assert reasons("zookeeper", few, c.Pick.LAST, c.TouchCommand("L1", "t1", LATEST, "answer")) == [
+        "a watch that broke"
+    ]
 
 
 # The plan and the command.

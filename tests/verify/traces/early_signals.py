@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from tenure._core.base.limits import WATCHED_SINGLY_MAX
 from tests.verify.traces.answers import Change
 from tests.verify.traces.watching import Watched
 
@@ -36,12 +37,16 @@ def _broken(watched: Watched, before: Changes, since: Changes) -> bool:
     return any(change.kind == "loss" for change in (*before, *since))
 
 
+def _by_its_line(watched: Watched) -> bool:
+    return len(watched.tickets) > WATCHED_SINGLY_MAX
+
+
 def _another_departure(watched: Watched, before: Changes, since: Changes) -> bool:
-    return len(watched.tickets) > 1 and any(change.kind == "departure" for change in since)
+    return _by_its_line(watched) and any(change.kind == "departure" for change in since)
 
 
 def _anything_in_the_range(watched: Watched, before: Changes, since: Changes) -> bool:
-    return len(watched.tickets) > 1 and watched.command.amendments and any(change.kind != "loss" for change in since)
+    return _by_its_line(watched) and watched.command.amendments and any(change.kind != "loss" for change in since)
 
 
 def _amended_unasked(watched: Watched, before: Changes, since: Changes) -> bool:
@@ -51,7 +56,7 @@ def _amended_unasked(watched: Watched, before: Changes, since: Changes) -> bool:
 
 def _another_child(watched: Watched, before: Changes, since: Changes) -> bool:
     moves = ("arrival", "departure")
-    return len(watched.tickets) > 1 and any(change.kind in moves for change in (*before, *since))
+    return _by_its_line(watched) and any(change.kind in moves for change in (*before, *since))
 
 
 EARLY: Final = (
@@ -65,7 +70,7 @@ EARLY: Final = (
     Early(
         "another's departure",
         ETCD,
-        "wait_change: `it may be set early and for nothing`. One watch on the line's range stands for several tickets.",
+        "wait_change: `it may be set early and for nothing`. One watch on the line's range stands for many tickets.",
         _another_departure,
     ),
     Early(
@@ -84,7 +89,7 @@ EARLY: Final = (
     Early(
         "another child",
         ZOOKEEPER,
-        "The same. One watch on the line's node stands for several tickets, and tells of each that comes or goes.",
+        "The same. One watch on the line's node stands for many tickets, and tells of each that comes or goes.",
         _another_child,
     ),
 )
