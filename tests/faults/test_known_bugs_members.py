@@ -160,13 +160,14 @@ def _has_no_leader(cluster: Cluster, member: Member) -> bool:
 
 
 @ALL
-def test_member_without_a_quorum_is_not_believed(triples: dict[str, Cluster], kind: str) -> None:
+@pytest.mark.parametrize("role", ["follower", "leader"])
+def test_member_without_a_quorum_is_not_believed(triples: dict[str, Cluster], kind: str, role: str) -> None:
     """Bug 45: what one member knows by itself is nothing to decide by: no leader is told, no lock is had.
 
     Its peers are stopped, so all it could answer with is its own copy.
     """
     cluster = triples[kind]
-    mine = cluster.followers()[0]
+    mine = cluster.leader() if role == "leader" else cluster.followers()[0]
     others = [member for member in cluster.members if member is not mine]
     address = url(cluster, timeout=1.0)
     with (

@@ -87,7 +87,7 @@ class ZooKeeperAdmin:
 
     def _described(self, names: Sequence[str], until: float) -> list[Line]:
         """Read these lines whole. A ticket that left between the listing and the reading is left out."""
-        self._connection.sync(self._root)  # answered before what is asked behind it
+        self._connection.agreement()  # answered before what is asked behind it
         paths = [codec.line_path(self._namespace, name) for name in names]
         listed = self._each(self._connection.children, paths, until)
         tickets = [codec.read_line(n, p, c or ()) for n, p, c in zip(names, paths, listed, strict=True)]

@@ -31,6 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import (
+    CheckVersion,
     Create2,
     Delete,
     Exists,
@@ -249,6 +250,13 @@ class ZooKeeperSession:
 
     def sync(self, path: str) -> Pending:
         return self.send(Sync(path))
+
+    def agreement(self) -> Pending:
+        """Have the quorum agree to nothing: what is asked behind it is answered as the quorum had it.
+
+        Not by `sync`: a leader answers that by itself, for as long as it has not noticed that its followers are gone.
+        """
+        return self.send(Multi([CheckVersion("/", -1)]))
 
     def on_event(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the path of every event of every watch, on kazoo's own thread: it must not block.

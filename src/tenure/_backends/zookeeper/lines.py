@@ -74,7 +74,7 @@ class ZooKeeperLines:
         """Read the line, or its front, with the data of the nodes."""
         connection, path = self._connection, self.path(resource)
         try:
-            _, children = connection.ask(until, connection.sync(path), connection.children(path))
+            _, children = connection.ask(until, connection.agreement(), connection.children(path))
         except NoNodeError:
             return Line(resource, (), 0)
         found: list[Ticket] = []

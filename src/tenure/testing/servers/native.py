@@ -22,7 +22,6 @@ from tenure.testing.servers.cluster import Cluster, Member
 from tenure.testing.servers.control import enable_auth, find_etcd
 from tenure.testing.servers.processes import PortTaken, ServerProcess, free_port, give_back
 from tenure.testing.servers.specs import (
-    JAVA_CLASSPATH_ROOT,
     EtcdSpec,
     Ports,
     ServersMissing,
@@ -31,6 +30,7 @@ from tenure.testing.servers.specs import (
     etcd_arguments,
     write_zookeeper_files,
     zookeeper_command,
+    zookeeper_jars,
     zookeeper_settings,
 )
 
@@ -174,9 +174,10 @@ def _zookeeper_member(java: str, spec: ZooKeeperSpec) -> _MakeCommand:
 def find_java() -> str:
     """The `java` on PATH, once ZooKeeper's jars are known to be there too. Raises ServersMissing."""
     java = shutil.which("java")
-    if java is None or not (JAVA_CLASSPATH_ROOT / "zookeeper.jar").exists():
+    if java is None or not all(jar.exists() for jar in zookeeper_jars()):
         raise ServersMissing(
             "ZooKeeper or Java is not installed: install a Java runtime and Debian's package `zookeeper` "
-            "(in a checkout: tests/servers/install.sh)."
+            "(in a checkout: tests/servers/install.sh). TENURE_ZOOKEEPER_JARS may name a directory with another "
+            "version's zookeeper.jar and zookeeper-jute.jar."
         )
     return java

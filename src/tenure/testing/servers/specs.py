@@ -6,6 +6,7 @@ containers share the settings.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +60,11 @@ Spec: TypeAlias = EtcdSpec | ZooKeeperSpec
 if TYPE_CHECKING:
     from tenure.testing.servers.certificates import TlsFiles
 
-JAVA_CLASSPATH_ROOT = Path("/usr/share/java")
-# zookeeper.jar's manifest names most of what it needs, but not all that Netty (the TLS front) loads.
-_JARS = ("zookeeper", "slf4j-simple", "netty-codec", "netty-resolver", "netty-transport-native-unix-common")
+_JARS_DIRECTORY = Path("/usr/share/java")
+# zookeeper.jar's manifest names most of what it needs, but not all that Netty (the TLS front) loads; and Debian's
+# jute, behind whatever stands before it here.
+_JARS = ("zookeeper-jute", "zookeeper", "slf4j-simple", "netty-codec", "netty-resolver",
+         "netty-transport-native-unix-common")  # fmt: skip
 _INIT_MS = 10_000
 _SYNC_MS = 3_000
 JAVA_OPTIONS = (
@@ -190,10 +193,16 @@ def zookeeper_command(java: str, spec: ZooKeeperSpec, directory: Path) -> list[s
         "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         *zookeeper_properties(spec),
         "-cp",
-        ":".join(str(JAVA_CLASSPATH_ROOT / f"{jar}.jar") for jar in _JARS),
+        ":".join(str(path) for path in zookeeper_jars()),
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",
         str(directory / "zoo.cfg"),
     ]
+
+
+def zookeeper_jars() -> list[Path]:
+    """The classpath: Debian's jars, but ZooKeeper's own from TENURE_ZOOKEEPER_JARS where that names a directory."""
+    named = Path(os.environ.get("TENURE_ZOOKEEPER_JARS") or _JARS_DIRECTORY)
+    return [(named if jar.startswith("zookeeper") else _JARS_DIRECTORY) / f"{jar}.jar" for jar in _JARS]
 
 
 def write_zookeeper_files(directory: Path, settings: Mapping[str, str], index: int) -> None:
