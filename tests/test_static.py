@@ -20,7 +20,7 @@ def check(*command: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_mypy_strict_is_clean() -> None:
-    """Strict types on the library, the tests and the benchmarks."""
+    """Strict types on the library, the tests, the examples and the benchmarks."""
     check("mypy", "--no-incremental")
 
 

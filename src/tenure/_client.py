@@ -493,8 +493,8 @@ class Election:
 
         `lead` must look at the hold, and at `stop`: nothing can stop a thread. Once `stop` is set, nobody campaigns any
         longer, and the result is None where `lead` gave none; a request that is under way is answered before. A store
-        that is away is waited for; what `lead` raises ends the run, except LeaseLost. Raises ClientClosed (also in
-        office), StoreError (refusals).
+        that is away is waited for; what `lead` raises ends the run, except LeaseLost, and StaleToken of a hold that is
+        lost. Raises ClientClosed (also in office), StoreError (refusals).
         """
         while stop is None or not stop.is_set():
             try:
@@ -510,7 +510,9 @@ class Election:
                 with hold:
                     result = lead(hold)
                 return result
-            except LeaseLost:
+            except Exception as error:
+                if not hold._ended_by(error):
+                    raise
                 self._runtime.pause()
         return None
 

@@ -556,8 +556,8 @@ class Election:
 
         `lead` is cancelled when the hold is lost or the client closed; once `stop` is set, likewise, in a task of its
         own: then the hold is released, nobody campaigns any longer, and the result is None. A store that is away is
-        waited for; what `lead` raises ends the run, except LeaseLost. Raises ClientClosed (also in office), StoreError
-        (refusals).
+        waited for; what `lead` raises ends the run, except LeaseLost, and StaleToken of a hold that is lost. Raises
+        ClientClosed (also in office), StoreError (refusals).
         """
         if stop is None:
             return await self._run(lead)
@@ -583,7 +583,9 @@ class Election:
                 async with hold:
                     result = await lead(hold)
                 return result
-            except LeaseLost:
+            except Exception as error:
+                if not hold._ended_by(error):
+                    raise
                 await self._pause()
 
     async def _pause(self) -> None:

@@ -188,3 +188,59 @@ def test_asyncio_run_with_a_stop_returns_and_raises_what_lead_does(rig: Rig) -> 
                 await election.run(fail, stop=asyncio.Event())
 
     asyncio.run(asyncio.wait_for(test(), PATIENCE_SECONDS))
+
+
+def deposed(hold: Any, client: tenure.Client) -> tenure.StaleToken:
+    """What a guard says to a leader whom an operator has forced out."""
+    client.operator().force_release("e", token=hold.token, reason="a test")
+    return tenure.StaleToken("a younger leader was seen")
+
+
+def test_leader_who_hears_of_its_loss_from_a_guard_campaigns_again(rig: Rig) -> None:
+    """A guard may know before the hold does. While the hold stands, a refusal is no loss, and ends the run."""
+    client, operator = rig.client(ttl=TTL), rig.client()
+    terms: list[int] = []
+
+    def lead(hold: tenure.Hold) -> None:
+        terms.append(hold.token)
+        if len(terms) == 1:
+            error = deposed(hold, operator)
+            assert hold.lost.wait(PATIENCE_SECONDS)
+            raise error
+        raise tenure.StaleToken("another line's")
+
+    running = Background(lambda: client.election("e").run(lead))
+    while not running.joined(0.01):
+        rig.clock.advance(0.1)
+    with pytest.raises(tenure.StaleToken, match="another line's"):
+        running.result()
+    assert len(terms) == 2
+
+
+def test_asyncio_leader_who_hears_of_its_loss_from_a_guard_campaigns_again(rig: Rig) -> None:
+    """The same in asyncio, where the body is cancelled and may raise what it knows."""
+    operator = rig.client()
+    terms: list[int] = []
+
+    async def test() -> None:
+        async with rig.aclient(ttl=TTL) as client:
+
+            async def lead(hold: aio.Hold) -> None:
+                terms.append(hold.token)
+                if len(terms) == 1:
+                    error = deposed(hold, operator)
+                    try:
+                        await asyncio.Event().wait()
+                    except asyncio.CancelledError:
+                        raise error from None
+                raise tenure.StaleToken("another line's")
+
+            running = asyncio.create_task(client.election("e").run(lead))
+            while not running.done():
+                rig.clock.advance(0.1)
+                await asyncio.sleep(0)
+            with pytest.raises(tenure.StaleToken, match="another line's"):
+                await running
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_SECONDS))
+    assert len(terms) == 2

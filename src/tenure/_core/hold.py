@@ -219,6 +219,10 @@ class Holding:
             error.args = lost.args
         return lost
 
+    def _ended_by(self, error: Exception) -> bool:
+        """Whether `error` speaks of this hold's loss. A guard may say so, too, and refuse for other reasons."""
+        return isinstance(error, LeaseLost) or (isinstance(error, StaleToken) and self.state is HoldState.LOST)
+
     def _taken_from(self, body: object) -> bool:
         """True where somebody else closed the client under `body`, a thread or task, before the hold was given up."""
         if self._born != generation():
