@@ -49,7 +49,7 @@ def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: U
     """A client of the store at `url`, or at TENURE_URL. Talks to nobody yet: the first call does.
 
     Keyword arguments are the URL's options: ttl, timeout, namespace, owner, tls, ca, cert, key, user,
-    password, tick, incarnation, journal. Raises InvalidURL, InvalidOption or InvalidName.
+    password, tick, incarnation, journal, after_fork. Raises InvalidURL, InvalidOption or InvalidName.
     """
     return Client(Runtime(parse(url, options), clock))
 
@@ -67,7 +67,8 @@ def assert_held(name: str, *, client: Client | None = None) -> Hold:
 class Client:
     """Connection of a program to one store. Thread-safe; make one and share it.
 
-    Closing it gives up every hold at once. Not usable in a forked child: connect there again.
+    Closing it gives up every hold at once. In a forked child it works where it was not used before the fork, and is
+    refused with ForkedClient where it was; `after_fork="reconnect"` makes it a new one in each process.
     """
 
     def __init__(self, runtime: Runtime) -> None:

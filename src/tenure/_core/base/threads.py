@@ -17,9 +17,9 @@ the next thread waits for it for ever. So:
         if taken and taken[0]:  # no call before the release
             lock.release()
 
-`generation` is another number in every forked child. After a fork the child's clients and holds are dead (law 14); the
-parent's sockets, leases and tickets are untouched by what the child does, because it refuses before it takes a lock or
-writes a byte.
+`generation` is another number in every forked child. After a fork the child's holds are dead, and the clients that were
+used (law 14); the parent's sockets, leases and tickets are untouched by what the child does, because it refuses before
+it takes a lock or writes a byte.
 """
 
 from __future__ import annotations
@@ -154,5 +154,6 @@ def refuse_child(born: int, subject: str) -> None:
     if born != _generation:
         raise ForkedClient(
             f"{subject} belongs to the process that this one was forked from, and can't be used here. "
-            "The parent still has it. Connect again in the child."
+            "The parent still has it. Connect again in the child (a client with after_fork='reconnect' does so by "
+            "itself); what is to be held there is acquired again."
         )
