@@ -244,8 +244,8 @@ class Store:
 class Lock:
     """Lock, or one side of an rwlock, or a candidacy: acquire it, try it, or enter it with `with`.
 
-    Not re-entrant: a second acquire waits for the first like anybody else's. One object may be used by
-    many threads; they exclude each other.
+    Not re-entrant: a second acquire waits for the first like anybody else's, and is warned of where it is the same
+    thread's and has no time-out. One object may be used by many threads; they exclude each other.
     """
 
     def __init__(self, runtime: Runtime, request: LineRequest, make: Callable[..., Hold] | None = None) -> None:
@@ -529,9 +529,16 @@ def _acquire(
     make: Callable[..., Hold] = Hold,
     stopped: Callable[[], bool] | None = None,
 ) -> Hold:
-    hold = run(runtime.holding(request, runtime.patience(validation.timeout(timeout)), make), runtime.clock, stopped)
-    if hold is None:
-        raise AcquireTimeout(f"{request.resource!r} could not be had at once, and the time-out was 0")
+    patience, caller = runtime.patience(validation.timeout(timeout)), runtime.caller()
+    if timeout is None:
+        runtime.warn_of_own(request, caller)
+    try:
+        hold = run(runtime.holding(request, patience, make), runtime.clock, stopped)
+        if hold is None:
+            raise AcquireTimeout(f"{request.resource!r} could not be had at once, and the time-out was 0")
+    except AcquireTimeout as error:
+        runtime.name_own(error, request, caller)
+        raise
     return hold
 
 

@@ -160,6 +160,9 @@ class Hold(Holding):
 
     _body: _Body | None = None
 
+    def _acquirer(self) -> object:
+        return _task()
+
     @property
     def lost(self) -> Loss:
         """An event that is set when the hold is lost: `is_set()` and `await wait(timeout)`."""
@@ -304,8 +307,8 @@ class Store:
 class Lock:
     """Lock, or one side of an rwlock, or a candidacy: acquire it, try it, or enter it with `with`.
 
-    Not re-entrant: a second acquire waits for the first like anybody else's. One object may be used by
-    many tasks; they exclude each other.
+    Not re-entrant: a second acquire waits for the first like anybody else's, and is warned of where it is the same
+    task's and has no time-out. One object may be used by many tasks; they exclude each other.
     """
 
     def __init__(self, runtime: Runtime, request: LineRequest, make: Callable[..., Hold] | None = None) -> None:
@@ -633,10 +636,23 @@ context.refuse_other_with((Client, Hold, Lock, Semaphore, _Acquiring), "async wi
 async def _acquire(
     runtime: Runtime, request: LineRequest, timeout: float | None, make: Callable[..., Hold] = Hold
 ) -> Hold:
-    hold = await _drive(runtime, runtime.holding(request, runtime.patience(validation.timeout(timeout)), make))
-    if hold is None:
-        raise AcquireTimeout(f"{request.resource!r} could not be had at once, and the time-out was 0")
+    patience, caller = runtime.patience(validation.timeout(timeout)), _task()
+    if timeout is None:
+        runtime.warn_of_own(request, caller)
+    try:
+        hold = await _drive(runtime, runtime.holding(request, patience, make))
+        if hold is None:
+            raise AcquireTimeout(f"{request.resource!r} could not be had at once, and the time-out was 0")
+    except AcquireTimeout as error:
+        runtime.name_own(error, request, caller)
+        raise
     return hold
+
+
+def _task() -> object:
+    """The running task, to be compared; as a reference, for its outcome may be the very hold that remembers it."""
+    task = asyncio.current_task()
+    return None if task is None else weakref.ref(task)
 
 
 async def _try_acquire(runtime: Runtime, request: LineRequest, make: Callable[..., Hold] = Hold) -> Hold | None:

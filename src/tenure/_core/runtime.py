@@ -32,15 +32,24 @@ from tenure._core.base.limits import BACKGROUND_THREADS_MAX, EXIT_SECONDS, LEASE
 from tenure._core.base.options import Options
 from tenure._core.base.retry import jittered
 from tenure._core.base.signals import Signal
-from tenure._core.base.threads import Helpers, generation, refuse_child
+from tenure._core.base.threads import Helpers, generation, refuse_child, warn
 from tenure._core.base.validation import encode
 from tenure._core.delegation import Delegation, HasDelegation
 from tenure._core.hold import HoldContext, Holding
-from tenure._core.lease import Backend, BackendContext, Entry, Lease, LeaseState, Workers, forwards, goes_aside
+from tenure._core.hold_watch import HELD_HERE, HoldWatch
+from tenure._core.lease import Backend, BackendContext, Entry, Lease, LeaseState, Mode, Workers, forwards, goes_aside
 from tenure._core.recipes.request import LineRequest
 from tenure._core.turn import NeverEntered, Patience, Steps, Turn, emit_abandoned, take_turn
 from tenure.backends import open_backend
-from tenure.errors import ClientClosed, ForkedClient, InvalidOption, StoreRefused, StoreUnavailable, TenureError
+from tenure.errors import (
+    AcquireTimeout,
+    ClientClosed,
+    ForkedClient,
+    InvalidOption,
+    StoreRefused,
+    StoreUnavailable,
+    TenureError,
+)
 from tenure.events import Hub
 from tenure.fencing._fence import line_of
 
@@ -306,6 +315,30 @@ class Runtime:
             entry = dataclasses.replace(entry, owner=self.options.owner)
         return lease, entry
 
+    def warn_of_own(self, request: LineRequest, caller: object) -> None:
+        """Warn where `caller`, a thread or task, is about to wait without an end for what it holds itself."""
+        own = [watch for watch in HELD_HERE.of(self.options.display, request.resource) if watch.origin.by == caller]
+        modes = {request.mode, *(watch.ticket.mode for watch in own)}
+        seats = request.weight + sum(watch.ticket.weight for watch in own)
+        if own and (Mode.EXCLUSIVE in modes or (request.mode is Mode.SEAT and seats > request.limit)):
+            warn(
+                f"{request.resource!r} is waited for without a time-out by the thread or task that holds it, "
+                f"{_since(own[0])}: no lock is re-entrant, so this wait ends only if another one gives that hold up",
+                RuntimeWarning,
+            )
+
+    def name_own(self, error: AcquireTimeout, request: LineRequest, caller: object) -> None:
+        """Add to `error` that this process holds the name itself, where it does."""
+        own = HELD_HERE.of(self.options.display, request.resource)
+        for who, some in (
+            ("the very thread or task that waited", [watch for watch in own if watch.origin.by == caller]),
+            ("this very client", [watch for watch in own if watch.context is self]),
+            ("another client of this very process", own),
+        ):
+            if some:
+                error.args = (f"{error}; {who} holds it, {_since(some[0])}",)
+                return
+
     def shown(self, request: LineRequest) -> str:
         """The request for people; with the granted TTL, where that is known and not the one that was asked for."""
         lease, ttl = self._leases.get((request.ttl, request.lock_delay)), f"ttl={request.ttl:g}"
@@ -471,6 +504,11 @@ def on_sigterm() -> None:
 
     if before is not signal.SIG_IGN:  # whoever is not to be ended by it keeps its holds
         signal.signal(signal.SIGTERM, close_and_end)
+
+
+def _since(watch: HoldWatch) -> str:
+    seconds = watch.context.clock.now() - watch.since
+    return f"acquired {seconds:.1f} s ago at {watch.origin.file}:{watch.origin.line}"
 
 
 def _guarded(call: Callable[[], None]) -> None:
