@@ -35,7 +35,7 @@ def connect(url: str | None = None, *, clock: Clock = SYSTEM_CLOCK, **options: U
     """A client of the store at `url`, or at TENURE_URL. Talks to nobody yet: the first call does.
 
     Keyword arguments are the URL's options: ttl, timeout, namespace, owner, tls, ca, cert, key, user,
-    password, tick, incarnation, journal. Raises InvalidURL, InvalidOption or InvalidName.
+    password, tick, incarnation, journal, after_fork. Raises InvalidURL, InvalidOption or InvalidName.
     """
     return Client(Runtime(parse(url, options), clock))
 
@@ -53,7 +53,8 @@ def assert_held(name: str, *, client: Client | None = None) -> Hold:
 class Client:
     """Connection of a program to one store. Thread-safe; make one and share it.
 
-    Closing it gives up every hold at once. Not usable in a forked child: connect there again.
+    Closing it gives up every hold at once. In a forked child it works where it was not used before the fork, and is
+    refused with ForkedClient where it was; `after_fork="reconnect"` makes it a new one in each process.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -243,8 +244,8 @@ class Store:
 class Lock:
     """Lock, or one side of an rwlock, or a candidacy: acquire it, try it, or enter it with `with`.
 
-    Not re-entrant: a second acquire waits for the first like anybody else's. One object may be used by
-    many threads; they exclude each other.
+    Not re-entrant: a second acquire waits for the first like anybody else's, and is warned of where it is the same
+    thread's and has no time-out. One object may be used by many threads; they exclude each other.
     """
 
     def __init__(self, runtime: Runtime, request: LineRequest, make: Callable[..., Hold] | None = None) -> None:
@@ -530,9 +531,16 @@ def _acquire(
     make: Callable[..., Hold] = Hold,
     stopped: Callable[[], bool] | None = None,
 ) -> Hold:
-    hold = run(runtime.holding(request, runtime.patience(validation.timeout(timeout)), make), runtime.clock, stopped)
-    if hold is None:
-        raise AcquireTimeout(f"{request.resource!r} could not be had at once, and the time-out was 0")
+    patience, caller = runtime.patience(validation.timeout(timeout)), runtime.caller()
+    if timeout is None:
+        runtime.warn_of_own(request, caller)
+    try:
+        hold = run(runtime.holding(request, patience, make), runtime.clock, stopped)
+        if hold is None:
+            raise AcquireTimeout(f"{request.resource!r} could not be had at once, and the time-out was 0")
+    except AcquireTimeout as error:
+        runtime.name_own(error, request, caller)
+        raise
     return hold
 
 

@@ -16,7 +16,7 @@
     ├── CompareFailed                a key was not at the version the commit asked for: nothing was written
     ├── GuardBusy (TimeoutError)     another holder's guarded write is in the way
     ├── ClientClosed                 the client was closed, here or under a waiting call or a `with` body
-    ├── ForkedClient                 the client belongs to the parent process
+    ├── ForkedClient                 the client or hold belongs to the parent process
     └── StoreError                   the store's side
         ├── StoreUnavailable         no answer in time; the request may or may not have happened
         ├── StoreRefused             the store understood and said no (quota, limits, corrupt, …)
@@ -150,7 +150,7 @@ class ClientClosed(TenureError):
 
 
 class ForkedClient(TenureError):
-    """A client or hold of the parent process was used in a forked child. Connect in the child."""
+    """A client or hold of the parent process was used in a forked child. Connect again in the child."""
 
 
 class StoreError(TenureError):

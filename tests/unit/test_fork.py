@@ -1,8 +1,10 @@
-"""Law 14: after a fork the child's clients and holds are dead with a clear error, the parent's untouched."""
+"""Law 14: after a fork the child's holds are dead with a clear error, and the clients that were used, unless they
+reconnect; the parent's are untouched."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -18,6 +20,9 @@ import pytest
 
 import tenure
 from tenure import HoldState, aio
+from tenure._backends import memory
+from tenure._core import runtime as runtime_module
+from tenure._core.base.options import parse
 from tenure._core.drivers.blocking import perform
 from tenure._core.runtime import runtime_of
 from tenure._core.turn import Await
@@ -327,6 +332,7 @@ def test_child_that_drops_the_parents_waiting_turn_asks_the_store_nothing(rig: R
 def test_statistics_in_a_child_forked_while_the_client_was_busy_raise_forked_client(rig: Rig) -> None:
     """Law 14: the child refuses before it takes a lock that no thread will ever give back."""
     client = rig.client()
+    client.lock("a").acquire()
     taken, forked = threading.Event(), threading.Event()
 
     def be_busy() -> None:
@@ -345,3 +351,213 @@ def test_statistics_in_a_child_forked_while_the_client_was_busy_raise_forked_cli
     finally:
         forked.set()
         busy.result()
+
+
+def connected(**options: Any) -> tenure.Client:
+    """A client on real time, as programs have; the stores of a child are its own."""
+    return tenure.connect("memory://forks", **options)
+
+
+def test_client_that_was_never_used_works_in_the_child() -> None:
+    """What was only connected before the fork is the child's as it is the parent's, with what was made of it."""
+    client, heard = connected(), list[str]()
+    lock, election = client.lock("a"), client.election("e")
+    client.subscribe(lambda event: heard.append(event.event))
+
+    def check() -> None:
+        with lock as hold:
+            assert hold.renew() > 0
+            assert hold.owner == runtime_of(client).options.owner
+            assert hold.owner.endswith(f":{os.getpid()}")
+            assert lock.try_acquire() is None
+            changed = threading.Event()
+            hold.on_change(lambda _: changed.set())
+        assert changed.wait(CHILD_SECONDS / 2)
+        assert election.leader() is None
+        assert "acquired" in heard
+        in_child(check_grandchild)
+        client.close()
+        with pytest.raises(tenure.ClientClosed):
+            lock.acquire()
+
+    def check_grandchild() -> None:
+        with pytest.raises(tenure.ForkedClient):
+            lock.acquire()
+
+    in_child(check)
+    in_child(lambda: in_child(check))
+    assert not heard
+    with lock as hold:
+        assert hold.owner.endswith(f":{os.getpid()}")
+    client.close()
+
+
+def test_client_that_was_only_looked_at_works_in_the_child() -> None:
+    """Statistics, names and terms are no use; an owner that was given stays."""
+    client = connected(owner="me")
+    client.statistics()
+    repr(client.lock("a"))
+
+    def check() -> None:
+        assert client.statistics()["leases"] == []
+        with client.lock("a") as hold:
+            assert hold.owner == "me"
+
+    in_child(check)
+    client.close()
+
+
+def test_client_that_reconnects_after_a_fork_is_a_new_one_in_each_process() -> None:
+    """Leases, holds and counts are the process's own; what the parent holds is refused to the child."""
+    client = connected(after_fork="reconnect", journal=True)
+    lock, hold = client.lock("a"), client.lock("held").acquire()
+
+    def check() -> None:
+        before = client.statistics()
+        assert (before["leases"], before["events"]) == ([], {})
+        for call in (hold.check, hold.renew, hold.release, lambda: hold.__exit__(None, None, None)):
+            with pytest.raises(tenure.ForkedClient, match="acquired again"):
+                call()
+        with lock as mine:
+            assert mine.renew() > 0
+            assert mine.lease_id
+            assert hold.state is HoldState.LOST
+            assert client.operator().line("a").holders[0].owner == mine.owner
+        in_child(check_grandchild)
+        assert lock.acquire().release() is True
+
+    def check_grandchild() -> None:
+        with client, lock as mine:
+            assert mine.owner.endswith(f":{os.getpid()}")
+
+    in_child(check)
+    in_child(check)
+    assert hold.renew() > 0
+    assert hold.release() is True
+    client.close()
+
+
+def test_client_that_reconnects_takes_none_of_the_locks_of_lost_threads() -> None:
+    """The fork may come while other threads are in the midst of anything."""
+    client = connected(after_fork="reconnect")
+    hold = client.lock("a").acquire()
+    runtime: Any = runtime_of(client)
+    lease: Any = hold._lease
+    guards = [runtime._guard, hold._watch.guard, lease._belief._guard, memory.server._stores_guard]
+    guards += [runtime_module._adopting, runtime._workers._guard, runtime.background._guard]
+    taken, forked = threading.Event(), threading.Event()
+
+    def hold_all() -> None:
+        with contextlib.ExitStack() as stack:
+            for guard in guards:
+                stack.enter_context(guard)
+            taken.set()
+            reached(forked)
+
+    def check() -> None:
+        with client.lock("a") as mine:
+            mine.check()
+        client.close()
+
+    holder = Background(hold_all)
+    reached(taken)
+    try:
+        in_child(check)
+    finally:
+        forked.set()
+        holder.result()
+    client.close()
+
+
+def test_threads_of_a_child_make_one_client_of_it_together() -> None:
+    """The first uses come at once: they exclude each other, by one lease."""
+    client = connected()
+
+    def check() -> None:
+        together, inside = threading.Barrier(8), list[int]()
+
+        def work() -> None:
+            together.wait(CHILD_SECONDS / 2)
+            with client.lock("a"):
+                inside.append(1)
+                assert len(inside) == 1
+                inside.clear()
+
+        for worker in [Background(work) for _ in range(8)]:
+            worker.result()
+        leases = client.statistics()["leases"]
+        assert isinstance(leases, list)
+        assert len(leases) == 1
+        client.close()
+
+    in_child(check)
+    client.close()
+
+
+@pytest.mark.parametrize("after_fork", ["refuse", "reconnect"])
+def test_client_that_the_parent_closed_is_closed_in_the_child(after_fork: str) -> None:
+    """Closing is for good, whoever asks later."""
+    client = connected(after_fork=after_fork)
+    client.close()
+
+    def check() -> None:
+        with pytest.raises(tenure.ClientClosed):
+            client.lock("a").acquire()
+        client.close()
+
+    in_child(check)
+
+
+def test_child_that_closes_a_client_it_has_not_used_can_not_use_it_later() -> None:
+    """The child's close is its own: the parent's client stays open."""
+    client = connected()
+
+    def check() -> None:
+        client.close()
+        with pytest.raises(tenure.ClientClosed):
+            client.lock("a").acquire()
+
+    in_child(check)
+    client.lock("a").acquire().release()
+    client.close()
+
+
+@pytest.mark.parametrize("after_fork", ["refuse", "reconnect"])
+def test_asyncio_client_works_in_the_child(after_fork: str) -> None:
+    """The other face, on a loop of the child's own: never used before the fork, or told to reconnect."""
+    client = aio.connect("memory://forks", after_fork=after_fork)  # type: ignore[arg-type]  # one of the two
+
+    async def use() -> None:
+        async with client.lock("a") as hold:
+            assert await hold.renew() > 0
+
+    async def whole() -> None:
+        hold = await client.lock("held").acquire() if after_fork == "reconnect" else None
+
+        def check() -> None:
+            asyncio.events._set_running_loop(None)  # the parent's loop is not the child's
+
+            async def child() -> None:
+                await use()
+                if hold is not None:
+                    with pytest.raises(tenure.ForkedClient):
+                        await hold.release()
+                await client.close()
+
+            asyncio.run(child())
+
+        in_child(check)
+        await use()
+        assert hold is None or await hold.release() is True
+        await client.close()
+
+    asyncio.run(whole())
+
+
+def test_after_fork_is_checked() -> None:
+    """The two words, as an argument and in the URL; anything else is refused with both."""
+    for connect in (tenure.connect, aio.connect):
+        with pytest.raises(tenure.InvalidOption, match="'refuse' or 'reconnect'"):
+            connect("memory://x", after_fork="always")  # type: ignore[arg-type]
+    assert parse("memory://x?after_fork=reconnect", {}).after_fork == "reconnect"
+    assert parse("memory://x?after_fork=reconnect", {"after_fork": "refuse"}).after_fork == "refuse"

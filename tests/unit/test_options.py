@@ -44,6 +44,7 @@ def test_connect_options_name_each_option_that_parse_knows() -> None:
         "tick": None,
         "incarnation": None,
         "journal": None,
+        "after_fork": None,
     }
     assert parse("memory://x", nothing) == parse("memory://x", {})
     with tenure.connect("memory://x", **nothing), pytest.raises(InvalidOption, match="unknown option nope"):

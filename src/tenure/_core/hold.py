@@ -17,9 +17,9 @@ from tenure._admin.models import Ending
 from tenure._core.base import validation
 from tenure._core.base.options import Options
 from tenure._core.base.signals import Signal
-from tenure._core.base.threads import generation, refuse_child
+from tenure._core.base.threads import generation, place, refuse_child
 from tenure._core.guarded_keys import Keys
-from tenure._core.hold_watch import FINAL, STATE_BY_LEASE, HoldEnd, HoldState, HoldWatch, WatchContext, Witness
+from tenure._core.hold_watch import FINAL, STATE_BY_LEASE, HoldEnd, HoldState, HoldWatch, Origin, WatchContext, Witness
 from tenure._core.lease import Compare, Delete, Entry, Lease, LeaseState, Mode, Put, Record, Ticket, Workers
 from tenure._core.turn import Abandon, Amend, Await, Leave, Renew, Steps, Turn
 from tenure.errors import ClientClosed, LeaseLost, StaleToken
@@ -67,11 +67,19 @@ class Holding:
         self._given_up = False  # by a release of its own, before anything else had ended it
         self._keys: Keys | None = None
         self._waited_seconds = turn.waited_seconds
+        origin = Origin(*place(), self._acquirer(), runtime.options.display)
         self._watch = HoldWatch(
-            turn.ticket, entry, lease, runtime, seen_at=turn.line.revision, give_back=self._give_back
+            *(turn.ticket, entry, lease, runtime),
+            seen_at=turn.line.revision,
+            origin=origin,
+            give_back=self._give_back,
         )
         # Last: from here on other threads may end this hold, and call what a subclass overrides.
         self._watch.begin(turn.waited_seconds, turn.behind)
+
+    def _acquirer(self) -> object:
+        """The thread or task that acquires it, to be compared."""
+        return self._runtime.caller()
 
     @property
     def token(self) -> int:

@@ -27,6 +27,7 @@ waits for the answer, `explained`: the LeaseLost that it raises is what gets log
 from __future__ import annotations
 
 import enum
+import os
 import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
@@ -72,6 +73,48 @@ class HoldEnd(NamedTuple):
     how: Ending
 
 
+class Origin(NamedTuple):
+    """Origin of a hold: the line of the program that acquired it, the thread or task that did, and the store."""
+
+    file: str
+    line: int
+    by: object
+    store: str
+
+
+class HeldHere:
+    """Holds of this process that are not over, by store and name. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget them all: in a forked child they are the parent's."""
+        self._guard = threading.RLock()  # guards _held
+        self._held: dict[tuple[str, str], list[HoldWatch]] = {}
+
+    def of(self, store: str, name: str) -> list[HoldWatch]:
+        """The holds of one name, the oldest first."""
+        with self._guard:
+            return list(self._held.get((store, name), ()))
+
+    def add(self, watch: HoldWatch) -> None:
+        with self._guard:
+            self._held.setdefault((watch.origin.store, watch.ticket.resource), []).append(watch)
+
+    def remove(self, watch: HoldWatch) -> None:
+        """Forget the hold, where it is known."""
+        key = (watch.origin.store, watch.ticket.resource)
+        with self._guard:
+            left = [held for held in self._held.pop(key, ()) if held is not watch]
+            if left:
+                self._held[key] = left
+
+
+HELD_HERE: Final = HeldHere()
+os.register_at_fork(after_in_child=HELD_HERE.forget)
+
+
 class WatchContext(Protocol):
     """Parts of its client that the watch of a hold needs."""
 
@@ -101,9 +144,11 @@ class HoldWatch:
         context: WatchContext,
         *,
         seen_at: int,
+        origin: Origin,
         give_back: Callable[[], None],
     ) -> None:
         self.ticket = ticket
+        self.origin = origin
         self.ended: HoldEnd | None = None
         self.at_end = Signal()
         self.explained = Signal()  # set once no better reason is to come; only of use where the ticket was removed
@@ -111,7 +156,7 @@ class HoldWatch:
         self.guard = threading.RLock()  # guards the step from no end to an end; a signal handler may re-enter
         self._entry = entry
         self._lease = lease
-        self._context = context
+        self.context = context
         self._seen_at = seen_at
         self._give_back = give_back
         self._witness: Witness | None = None
@@ -125,8 +170,9 @@ class HoldWatch:
         """Announce the hold, and listen from now on."""
         # The lease may end at any moment from here, and says so on a thread of its own: the order below matters. The
         # watch of the ticket begins later: short holds should not pay for a watch that they outrun.
-        self._timer = self._context.clock.schedule(self.since + TICKET_WATCH_AFTER, self._watch_ticket)
+        self._timer = self.context.clock.schedule(self.since + TICKET_WATCH_AFTER, self._watch_ticket)
         self.emit("acquired", seconds=waited_seconds, behind=behind)  # before its end can be announced
+        HELD_HERE.add(self)
         self.unsubscribe = self._lease.on_end(self._lease_changed)
         if self._lease.state.over:  # it ended before it had a listener
             self._lease_changed(self._lease.state, "its lease had ended by the time its turn came")
@@ -145,7 +191,7 @@ class HoldWatch:
             self._witness = witness
             ended = self.ended
         if ended is not None:
-            witness(ended.how, ended.reason, self._context.clock.now() - self.since)
+            witness(ended.how, ended.reason, self.context.clock.now() - self.since)
 
     def finish(self, state: HoldState, reason: str, how: Ending | None = None) -> None:
         """End the hold, once; called from any thread. Who removed its ticket is asked in the background."""
@@ -159,7 +205,7 @@ class HoldWatch:
             # Removed by somebody while its lease lives: a late `enter` of our own could still bring the ticket back,
             # and only the reaper would notice. With a lease that has ended the store removes it.
             self._lease.abandon(self._entry)
-        seconds = self._context.clock.now() - self.since
+        seconds = self.context.clock.now() - self.since
         self.emit(state.value, reason=reason or None, seconds=seconds, ending=ended.how)
         self.at_end.set()
         self._deliver(state, end=True)
@@ -167,7 +213,7 @@ class HoldWatch:
         # event of its own, and replaces the one that `reason` gave until now.
         if ended.how is Ending.REMOVED:
             try:
-                self._context.background.submit(lambda: self._explain(ended, seconds))
+                self.context.background.submit(lambda: self._explain(ended, seconds))
                 return
             except TenureError:  # closed, or no thread for it: "removed" is then all that is known
                 pass
@@ -197,7 +243,7 @@ class HoldWatch:
         ending: Ending | None = None,
     ) -> None:
         """Emit an event about this hold."""
-        self._context.hub.emit(
+        self.context.hub.emit(
             event,
             resource=self._entry.resource,
             owner=self._entry.owner,
@@ -225,10 +271,11 @@ class HoldWatch:
         with self.guard:
             callbacks, self._end_delivered = self._callbacks, self._end_delivered or end
         for callback in callbacks:
-            self._context.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
+            self.context.deliver(lambda callback=callback: callback(state))  # type: ignore[misc]  # default binds now
 
     def _let_go(self) -> None:
         """Give back all that listens. Idempotent."""
+        HELD_HERE.remove(self)
         self.unsubscribe()
         timer = self._timer
         if timer is not None:
@@ -262,7 +309,7 @@ class HoldWatch:
         signal = self._ticket_watch
         if self.ended is None and signal is not None:
             try:
-                self._context.background.submit(lambda: self._look(signal))
+                self.context.background.submit(lambda: self._look(signal))
             except ClientClosed:
                 return  # the client's closing has ended this hold
             except StoreError:  # no thread for it just now
@@ -274,7 +321,7 @@ class HoldWatch:
         if self.ended is not None or self._lease.state.over:
             return
         try:
-            until = self._context.clock.now() + self._context.request_seconds
+            until = self.context.clock.now() + self.context.request_seconds
             line = self._lease.look(self.ticket, Reach.PREDECESSOR, until)
         except StoreWentBack as error:  # a store with another history: the lease may live there, the ticket does not
             self.finish(HoldState.LOST, str(error))
@@ -292,14 +339,14 @@ class HoldWatch:
         self._watch_ticket()
 
     def _again(self, call: Callable[[], None]) -> None:
-        clock = self._context.clock
+        clock = self.context.clock
         self._timer = clock.schedule(clock.now() + jittered(RETRY_PAUSE_MAX), call)
 
     def _forced_by(self) -> str:
         """Reason that an operator gave for the removal; "" where none did, or where the store does not say."""
         if not isinstance(self._lease, HasAdmin):
             return ""
-        until = self._context.clock.now() + LEAVE_GRACE
+        until = self.context.clock.now() + LEAVE_GRACE
         try:
             return forced_out(self._lease.admin, self._entry.resource, self.ticket.token or 0, self._entry.id, until)
         except TenureError:  # the hold is lost either way; "removed" is then all that is known

@@ -24,7 +24,7 @@ Liveness
 12. After the last ticket nothing is left in the store but records that were asked for, see _admin/protocol.py.
 Life in a process
 13. Two threads, tasks or objects exclude each other like two processes.
-14. A forked child holds nothing.
+14. A forked child holds nothing; a client that its parent never used works there.
 15. Every loss is announced: state, signal, callback, exception, event.
 16. A clean exit gives up at once; a crash by TTL.
 """

@@ -4,6 +4,9 @@ Everything a face does is a generator made here or in a recipe; the face only sa
 carries it out. Lifetimes: a runtime lives as long as its client; a lease from the first need of its
 TTL until it is lost or the runtime closes; a hold from its turn until it is released or lost.
 
+A forked child has its parent's runtime, but not its threads, and its sockets and leases are the parent's. So its first
+use of a client makes all of these anew, where the parent had not used it, or `after_fork` says so; else it is refused.
+
 `runtime_of(client)` is the seam for the layers above that need more than a face shows.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -28,15 +32,24 @@ from tenure._core.base.limits import BACKGROUND_THREADS_MAX, EXIT_SECONDS, LEASE
 from tenure._core.base.options import Options
 from tenure._core.base.retry import jittered
 from tenure._core.base.signals import Signal
-from tenure._core.base.threads import Helpers, generation, refuse_child
+from tenure._core.base.threads import Helpers, generation, refuse_child, warn
 from tenure._core.base.validation import encode
 from tenure._core.delegation import Delegation, HasDelegation
 from tenure._core.hold import HoldContext, Holding
-from tenure._core.lease import Backend, BackendContext, Entry, Lease, LeaseState, Workers, forwards, goes_aside
+from tenure._core.hold_watch import HELD_HERE, HoldWatch
+from tenure._core.lease import Backend, BackendContext, Entry, Lease, LeaseState, Mode, Workers, forwards, goes_aside
 from tenure._core.recipes.request import LineRequest
 from tenure._core.turn import NeverEntered, Patience, Steps, Turn, emit_abandoned, take_turn
 from tenure.backends import open_backend
-from tenure.errors import ClientClosed, InvalidOption, StoreRefused, StoreUnavailable, TenureError
+from tenure.errors import (
+    AcquireTimeout,
+    ClientClosed,
+    ForkedClient,
+    InvalidOption,
+    StoreRefused,
+    StoreUnavailable,
+    TenureError,
+)
 from tenure.events import Hub
 from tenure.fencing._fence import line_of
 
@@ -44,6 +57,17 @@ HoldOfFace = TypeVar("HoldOfFace", bound=Holding)
 _log = logging.getLogger("tenure")
 _open: Final[weakref.WeakSet[Runtime]] = weakref.WeakSet()
 """Clients on real time that nobody has closed; in a forked child the parent's too, which it can't close."""
+_of_parents: Final[list[object]] = []
+"""Parts of clients that a child has made anew. Kept: finalizing them could wait for a lock that a lost thread had."""
+_adopting = threading.RLock()  # guards the making anew
+
+
+def _lose_adopting() -> None:
+    global _adopting
+    _adopting = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_lose_adopting)
 
 
 class ClosableWorkers(Workers, Protocol):
@@ -72,19 +96,28 @@ class Runtime:
         helpers: Callable[[str, int], ClosableWorkers] = Helpers,
         caller: Callable[[], object] = threading.current_thread,
     ) -> None:
-        self.options = options
+        self.options: Options = options
         self.clock = clock
+        self._helpers: Callable[[str, int], ClosableWorkers] = helpers
         self._caller = caller
         self.hub: Hub = Hub(clock.now)
         self.request_seconds: float = options.timeout
-        self.workers: ClosableWorkers = helpers("tenure-worker", WORKERS_MAX)
+        # Owners by default: of this process, and of those before it.
+        self._names: set[str] = {validation.checked_owner(None)}
+        self._begin()
+        if clock is SYSTEM_CLOCK:
+            _open.add(self)
+
+    def _begin(self) -> None:
+        """Make the parts that belong to one process."""
+        options, clock, helpers = self.options, self.clock, self._helpers
+        self._workers: ClosableWorkers = helpers("tenure-worker", WORKERS_MAX)
         # Apart from the workers: a silent store may block all of these, and calls must not wait for them.
         self.background: ClosableWorkers = helpers("tenure-background", BACKGROUND_THREADS_MAX)
         # One thread, so that a user's callbacks come in order; and none of ours, as they may block for ever.
-        self._callbacks = helpers("tenure-callback", 1)
+        self._callbacks: ClosableWorkers = helpers("tenure-callback", 1)
         self._backend: Backend = open_backend(options, BackendContext(clock, self.hub, self.background))
         self._forwards = forwards(self._backend)  # kept: every hold's fence asks for it
-        self._born = generation()
         self._guard = threading.RLock()  # guards _leases and _own_lease
         self._admin_lease: Lease | None = None
         self._leases: dict[tuple[float, float], Lease] = {}  # by TTL and lock delay
@@ -97,8 +130,44 @@ class Runtime:
         self._journal: Journal | None = None
         if options.journal:
             self._journal = Journal(self._admin, clock, self.background, options.timeout)
-        if clock is SYSTEM_CLOCK:
-            _open.add(self)
+        self._used = False
+        self._born = generation()  # last: a thread that finds it takes no lock
+
+    def _adopt(self) -> None:
+        """Make the parent's client one of this process. Raises ForkedClient where the parent has used it, and no
+        option says otherwise; ClientClosed where the parent has closed it."""
+        if self._born == generation():
+            return
+        if self._used and self.options.after_fork == "refuse":
+            refuse_child(self._born, "the client")
+        self._refuse_closed()
+        # None of the parent's locks is taken: another thread may have had it at the fork.
+        with _adopting:
+            if self._born == generation():
+                return
+            _of_parents.append(vars(self).copy())
+            owner = validation.checked_owner(None)
+            if self.options.owner in self._names:
+                self.options = dataclasses.replace(self.options, owner=owner)
+            self._names.add(owner)
+            self.hub.counts.clear()
+            self._begin()
+
+    def _use(self) -> None:
+        """Have the client be of this process, before anything of it is used."""
+        self._adopt()
+        self._used = True
+
+    def _refuse_closed(self) -> None:
+        if self._closing.is_set():
+            raise ClientClosed(f"the client of {self.store} is closed; connect again")
+
+    @property
+    def workers(self) -> ClosableWorkers:
+        if self._born != generation():  # asyncio asks for them before any step that could refuse it
+            with contextlib.suppress(ForkedClient, ClientClosed):
+                self._adopt()
+        return self._workers
 
     @property
     def closing(self) -> Signal:
@@ -144,11 +213,10 @@ class Runtime:
 
     def lease(self, ttl: float, lock_delay: float = 0.0) -> Lease:
         """The living lease of this TTL and delay; a new one where there is none or it has ended."""
-        refuse_child(self._born, "the client")
+        self._use()
         with self._guard:
             # Under the lock that `close` takes its list of leases with: one opened after that would stay open.
-            if self._closing.is_set():
-                raise ClientClosed(f"the client of {self.store} is closed; connect again")
+            self._refuse_closed()
             lease = self._leases.get((ttl, lock_delay))
             if lease is None and len(self._leases) >= LEASES_MAX:
                 known = ", ".join(
@@ -164,9 +232,8 @@ class Runtime:
 
     def admin(self) -> StoreAdmin:
         """Verbs for operators. Raises StoreRefused where the backend has none."""
-        refuse_child(self._born, "the client")
-        if self._closing.is_set():
-            raise ClientClosed(f"the client of {self.store} is closed; connect again")
+        self._use()
+        self._refuse_closed()
         return self._admin()
 
     def _admin(self) -> StoreAdmin:
@@ -185,14 +252,13 @@ class Runtime:
         """Open a lease for a remote client of our service, which decides when it ends."""
         # Not among `_leases`, which `close` ends: a remote client may believe in it until its TTL is over, so what is
         # still open when this client closes is left to the store.
-        refuse_child(self._born, "the client")
-        if self._closing.is_set():
-            raise ClientClosed(f"the client of {self.store} is closed; connect again")
+        self._use()
+        self._refuse_closed()
         return self._backend.open(ttl, lock_delay)
 
     def delegation(self) -> Delegation | None:
         """Verbs for holds that others renew; None where the store can't have such holds."""
-        refuse_child(self._born, "the client")
+        self._use()
         return self._backend.delegation if isinstance(self._backend, HasDelegation) else None
 
     def patience(self, timeout: float | None, *, waits: bool = True) -> Patience:
@@ -217,13 +283,13 @@ class Runtime:
         self, request: LineRequest, patience: Patience, make: Callable[[Turn, Entry, Lease, Runtime], HoldOfFace]
     ) -> Steps[HoldOfFace | None]:
         """Wait for a turn and `make` the face's hold of it; None where it is not at once and nobody waits."""
-        lease, entry = self.lease(request.ttl, request.lock_delay), request.entry()
+        lease, entry = self._begun(request)
         try:
             turn = yield from take_turn(lease, entry, request.rule, patience, self.clock, self.hub)
         except NeverEntered:
             # The lease had died unnoticed since its last use (a suspended machine, a lost server). No
             # place in any line was lost with it, so one new lease may try.
-            lease, entry = self.lease(request.ttl, request.lock_delay), request.entry()
+            lease, entry = self._begun(request)
             turn = yield from take_turn(lease, entry, request.rule, patience, self.clock, self.hub)
         if turn is None:
             return None
@@ -241,6 +307,37 @@ class Runtime:
                 emit_abandoned(turn, entry, self.hub, error)
             raise
         return hold
+
+    def _begun(self, request: LineRequest) -> tuple[Lease, Entry]:
+        """The lease for `request`, and a new entry; by this process's name where an earlier one had given its own."""
+        lease, entry = self.lease(request.ttl, request.lock_delay), request.entry()
+        if len(self._names) > 1 and entry.owner in self._names:
+            entry = dataclasses.replace(entry, owner=self.options.owner)
+        return lease, entry
+
+    def warn_of_own(self, request: LineRequest, caller: object) -> None:
+        """Warn where `caller`, a thread or task, is about to wait without an end for what it holds itself."""
+        own = [watch for watch in HELD_HERE.of(self.options.display, request.resource) if watch.origin.by == caller]
+        modes = {request.mode, *(watch.ticket.mode for watch in own)}
+        seats = request.weight + sum(watch.ticket.weight for watch in own)
+        if own and (Mode.EXCLUSIVE in modes or (request.mode is Mode.SEAT and seats > request.limit)):
+            warn(
+                f"{request.resource!r} is waited for without a time-out by the thread or task that holds it, "
+                f"{_since(own[0])}: no lock is re-entrant, so this wait ends only if another one gives that hold up",
+                RuntimeWarning,
+            )
+
+    def name_own(self, error: AcquireTimeout, request: LineRequest, caller: object) -> None:
+        """Add to `error` that this process holds the name itself, where it does."""
+        own = HELD_HERE.of(self.options.display, request.resource)
+        for who, some in (
+            ("the very thread or task that waited", [watch for watch in own if watch.origin.by == caller]),
+            ("this very client", [watch for watch in own if watch.context is self]),
+            ("another client of this very process", own),
+        ):
+            if some:
+                error.args = (f"{error}; {who} holds it, {_since(some[0])}",)
+                return
 
     def shown(self, request: LineRequest) -> str:
         """The request for people; with the granted TTL, where that is known and not the one that was asked for."""
@@ -273,7 +370,7 @@ class Runtime:
             self.clock.schedule(self.clock.now() + RETRY_PAUSE_MAX, lambda: self.deliver(call))
 
     def statistics(self) -> dict[str, object]:
-        refuse_child(self._born, "the client")
+        self._adopt()
         with self._guard:
             leases = list(self._leases.values())
         journal = {} if self._journal is None else {"journal": self._journal.statistics()}
@@ -294,7 +391,9 @@ class Runtime:
         `by` is the task that asks for it; none: whoever calls. With `seconds` the process ends after it: no longer
         than that, and no thread is waited for.
         """
-        if self._born != generation():
+        try:
+            self._adopt()
+        except (ForkedClient, ClientClosed):
             return  # the parent's: nothing here is ours to close
         caller = self.caller()
         # One closer. The lock is not held while it closes: leases end in there, and whoever hears of that may call us.
@@ -322,7 +421,7 @@ class Runtime:
         # same. Leases first, as their holders wait; threads last, as closing a lease may still need them.
         until, for_threads = self.clock.now() + seconds, self.request_seconds if joins else 0.0
         with contextlib.ExitStack() as rest:
-            for helpers in (self._callbacks, self.workers, self.background):
+            for helpers in (self._callbacks, self._workers, self.background):
                 rest.callback(helpers.close, for_threads)
             rest.callback(self._closed.set)
             rest.callback(self._backend.close)
@@ -376,7 +475,8 @@ def runtime_of(owner: HasRuntime) -> Runtime:
 @atexit.register
 def close_open_clients() -> None:
     """Close the clients that nobody has closed, in EXIT_SECONDS together: at the end of the interpreter."""
-    runtimes, until = list(_open), SYSTEM_CLOCK.now() + EXIT_SECONDS
+    runtimes = [runtime for runtime in _open if runtime._born == generation()]
+    until = SYSTEM_CLOCK.now() + EXIT_SECONDS
     for left, runtime in zip(range(len(runtimes), 0, -1), runtimes, strict=True):
         try:  # its share of the time: one store that is silent leaves the others theirs
             runtime.close(seconds=min(runtime.request_seconds, max(0.0, until - SYSTEM_CLOCK.now()) / left))
@@ -404,6 +504,11 @@ def on_sigterm() -> None:
 
     if before is not signal.SIG_IGN:  # whoever is not to be ended by it keeps its holds
         signal.signal(signal.SIGTERM, close_and_end)
+
+
+def _since(watch: HoldWatch) -> str:
+    seconds = watch.context.clock.now() - watch.since
+    return f"acquired {seconds:.1f} s ago at {watch.origin.file}:{watch.origin.line}"
 
 
 def _guarded(call: Callable[[], None]) -> None:

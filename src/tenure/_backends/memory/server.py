@@ -355,8 +355,17 @@ def _ticket(entry: Entry, lease_id: str, line: str, token: int) -> Ticket:
 
 # A store lives as long as anybody refers to it: its clients do.
 _stores: weakref.WeakValueDictionary[str, MemoryStore] = weakref.WeakValueDictionary()
-os.register_at_fork(after_in_child=_stores.clear)  # a child's stores are its own, without the parent's tickets
 _stores_guard = threading.RLock()  # guards _stores
+
+
+def _forget_stores() -> None:
+    """A child's stores are its own, without the parent's tickets; a thread that had the lock is not there."""
+    global _stores_guard
+    _stores_guard = threading.RLock()
+    _stores.clear()
+
+
+os.register_at_fork(after_in_child=_forget_stores)
 
 
 def store(name: str, clock: Clock) -> MemoryStore:

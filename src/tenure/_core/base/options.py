@@ -8,9 +8,9 @@
     memory://anything/billing
 
 The path is the namespace; of a service, what all names begin with there. Options: `ttl`, `timeout`, `owner`, `tls`,
-`ca`, `cert`, `key`, `tick` for ZooKeeper, `incarnation` (see fencing/_fence.py), and `journal` (see
-_admin/journal.py). A keyword argument wins over the same option in the URL. The password is never shown. Other packages
-bring other schemes: see schemes.py.
+`ca`, `cert`, `key`, `tick` for ZooKeeper, `incarnation` (see fencing/_fence.py), `journal` (see _admin/journal.py),
+and `after_fork` (see runtime.py). A keyword argument wins over the same option in the URL. The password is never shown.
+Other packages bring other schemes: see schemes.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict, cast, get_args
 from urllib.parse import parse_qsl, unquote
 
 from tenure._core.base import schemes, validation
@@ -39,6 +39,7 @@ _HINT: Final = "write etcd://HOST:PORT[,HOST:PORT…]/NAMESPACE, etcd+grpc://…
 
 Endpoint: TypeAlias = tuple[str, int]
 """A host and its port, or the path of a UNIX socket and 0."""
+AfterFork: TypeAlias = Literal["refuse", "reconnect"]
 
 
 def is_path(endpoint: Endpoint) -> bool:
@@ -76,6 +77,8 @@ class Options:
     """Raised by the operator when the store was restored or replaced: its tokens may repeat."""
     journal: bool = False
     """True where holds are written down in the store, see _admin/journal.py."""
+    after_fork: AfterFork = "refuse"
+    """Fate of a client in a forked child, where it was used before the fork."""
 
     @property
     def display(self) -> str:
@@ -106,6 +109,7 @@ class ConnectOptions(TypedDict, total=False):
     tick: float | None
     incarnation: int | None
     journal: bool | None
+    after_fork: AfterFork | None
 
 
 # By the fields, not by ConnectOptions: a test holds the two against each other.
@@ -250,6 +254,7 @@ def _checked(raw: dict[str, object]) -> Options:
         tick=None if tick is None else validation.seconds(_number(tick, "tick"), "tick", minimum=0.001),
         incarnation=_incarnation(raw.get("incarnation", 0)),
         journal=_flag(raw.get("journal", ""), "journal"),
+        after_fork=_after_fork(raw.get("after_fork", "refuse")),
     )
 
 
@@ -282,6 +287,12 @@ def _number(value: object, name: str) -> object:
 def _incarnation(value: object) -> int:
     number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
     return validation.count(number, "incarnation", minimum=0, maximum=INCARNATION_MAX)
+
+
+def _after_fork(value: object) -> AfterFork:
+    if value not in get_args(AfterFork):
+        raise InvalidOption(f"after_fork must be 'refuse' or 'reconnect', not {value!r}")
+    return cast(AfterFork, value)
 
 
 def _flag(value: object, name: str) -> bool:

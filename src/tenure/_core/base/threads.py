@@ -1,4 +1,4 @@
-"""Threads and forks: helper threads, waiting for a lock, and telling a forked child from its parent.
+"""Threads and forks: helper threads, waiting for a lock, telling a forked child from its parent; the caller's line.
 
 `Helpers` are a few daemons that carry out what is submitted. Not `concurrent.futures.ThreadPoolExecutor`: its locks
 are not re-entrant, so a signal handler that releases a hold while the main thread is inside `submit` would hang; and
@@ -17,17 +17,21 @@ the next thread waits for it for ever. So:
         if taken and taken[0]:  # no call before the release
             lock.release()
 
-`generation` is another number in every forked child. After a fork the child's clients and holds are dead (law 14); the
-parent's sockets, leases and tickets are untouched by what the child does, because it refuses before it takes a lock or
-writes a byte.
+`generation` is another number in every forked child. After a fork the child's holds are dead, and the clients that were
+used (law 14); the parent's sockets, leases and tickets are untouched by what the child does, because it refuses before
+it takes a lock or writes a byte.
+
+`place` finds the line of the user's program that called, for what is warned of.
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -144,6 +148,19 @@ def _count() -> None:
 os.register_at_fork(after_in_child=_count)
 
 
+def place() -> tuple[str, int]:
+    """File and line of the innermost caller outside of tenure."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("tenure._", "tenure.aio")):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of what the innermost caller outside of tenure does."""
+    warnings.warn_explicit(message, category, *place())
+
+
 def generation() -> int:
     """A number that is another one in every forked child."""
     return _generation
@@ -154,5 +171,6 @@ def refuse_child(born: int, subject: str) -> None:
     if born != _generation:
         raise ForkedClient(
             f"{subject} belongs to the process that this one was forked from, and can't be used here. "
-            "The parent still has it. Connect again in the child."
+            "The parent still has it. Connect again in the child (a client with after_fork='reconnect' does so by "
+            "itself); what is to be held there is acquired again."
         )

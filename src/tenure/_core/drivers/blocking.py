@@ -6,10 +6,12 @@ passes on whatever comes out of it. drivers/asyncio.py does the same on asyncio.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from tenure._core.base.clock import Clock
+from tenure._core.base.threads import warn
 from tenure._core.turn import (
     Abandon,
     Amend,
@@ -29,6 +31,7 @@ from tenure._core.turn import (
 
 Outcome = TypeVar("Outcome")
 _STOP_LOOK_SECONDS: Final = 0.1
+_warned = False  # once in a process
 
 
 class Stopped(Exception):
@@ -68,6 +71,8 @@ def run(steps: Steps[Outcome], clock: Clock, stopped: Callable[[], bool] | None 
     """Drive `steps` in this thread. Raises Stopped once `stopped()` is true while they wait."""
     # An interrupt may come between any two lines of this. Within a step it is thrown in like any other error; outside
     # of one, `close` at the end lets the generator clean up.
+    if not _warned:
+        _warn_on_event_loop()
     try:
         step = next(steps)
         while True:
@@ -84,6 +89,21 @@ def run(steps: Steps[Outcome], clock: Clock, stopped: Callable[[], bool] | None 
         return result
     finally:
         steps.close()  # interrupted in this very function, it would wait for ever within whatever it has taken
+
+
+def _warn_on_event_loop() -> None:
+    """Warn, once, where this thread's event loop runs: none of its tasks goes on until the call is over."""
+    global _warned
+    events = sys.modules.get(
+        "asyncio.events"
+    )  # not imported here: half of the time to import tenure would be asyncio's
+    if events is not None and events._get_running_loop() is not None:
+        _warned = True
+        warn(
+            "a blocking call of tenure keeps the event loop of this thread waiting, with all of its tasks: use "
+            "tenure.aio.connect there (the same names with `await`), or asyncio.to_thread. Said once",
+            RuntimeWarning,
+        )
 
 
 def _wait(step: Await, clock: Clock, stopped: Callable[[], bool] | None) -> bool:
