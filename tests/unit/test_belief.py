@@ -171,6 +171,18 @@ def test_renewals_at_a_third_announce_nothing() -> None:
     assert told == []
 
 
+def test_proofs_that_are_old_when_they_arrive_announce_nothing_as_long_as_they_come() -> None:
+    """What is proven is less by so much from the start: the warning comes at half of what is left of it."""
+    clock = VirtualClock(START)
+    belief, told = Belief(clock, 10.0), list[tuple[LeaseState, float]]()
+    belief.on_change(lambda state, _: told.append((state, clock.now())))
+    belief.prove(START, 10.0, lag=4.0)
+    clock.advance(6.5)
+    assert told == []
+    clock.advance(1.0)
+    assert [(state, round(at - START, 1)) for state, at in told] == [(SUSPECT, 7.0)]
+
+
 def test_announcement_of_a_loss_comes_within_a_moment_of_it() -> None:
     """Law 15: who does not look is told by a timer that reads the same clock, and never before the clock says so."""
     clock = VirtualClock(START)
@@ -194,6 +206,15 @@ def test_end_is_told_once_with_its_reason_and_the_first_end_stays() -> None:
     clock.advance(60.0)
     assert told == [(LOST, EXPIRED)]
     assert (belief.state, belief.reason, belief.remaining()) == (LOST, EXPIRED, 0.0)
+
+
+def test_closed_belief_stays_closed_whatever_ends_it_afterwards() -> None:
+    """A renewal that finds the lease gone after the client was closed announces no loss."""
+    belief, told = proven(VirtualClock(START))
+    belief.end(CLOSED, "closed")
+    belief.end(LOST, EXPIRED)
+    assert [state for state, _ in told] == [CLOSED]
+    assert (belief.state, belief.reason) == (CLOSED, "closed")
 
 
 def test_closed_belief_refuses_proof() -> None:

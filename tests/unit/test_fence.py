@@ -16,7 +16,7 @@ from tenure import Fence, FenceMismatch, InvalidFence, StaleToken
 from tenure._core.base.limits import FENCE_HOLDERS_MAX, INCARNATION_MAX, TOKEN_MAX
 from tenure.errors import InvalidName, InvalidOption
 from tenure.events import Event
-from tenure.fencing._fence import admit, admitted, line_name, stale, subscribe
+from tenure.fencing._fence import admit, admitted, line_name, stale, subscribe, ticket_ids
 
 IDS = st.text("0123456789abcdef", min_size=20, max_size=20)
 NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
@@ -135,6 +135,16 @@ def test_guard_admits_the_same_and_the_younger_and_refuses_the_older() -> None:
     assert (refused.value.offered, refused.value.seen) == (str(old), str(young))
 
 
+def test_older_co_holder_lets_in_nobody_else() -> None:
+    """What was seen stays the youngest: between the two stands a seat that was dead by then."""
+    alive, dead, youngest = (f"{number:020x}" for number in (4, 5, 9))
+    seen = admit(None, Fence(LINE, 9, 0, (youngest, alive)))
+    seen = admit(seen, Fence(LINE, 4, 0, (alive,)))
+    assert seen.token == 9
+    with pytest.raises(StaleToken):
+        admit(seen, Fence(LINE, 5, 0, (dead, alive)))
+
+
 def test_higher_incarnation_is_younger_whatever_the_tokens() -> None:
     """The operator raised it because tokens went back."""
     before, after = Fence("a/b", 1000), Fence("a/b", 7, incarnation=1)
@@ -220,6 +230,12 @@ def test_hold_makes_its_fence(request: pytest.FixtureRequest) -> None:
             assert other.fence.ids == (other.id, reader.id)
         with config.write() as writer:
             assert not writer.fence.shared
+
+
+def test_ids_of_a_shared_fence_are_tickets_of_ours_alone() -> None:
+    """A stranger's node or key beside a seat has a name that no fence may carry."""
+    mine, other = "a" * 20, "b" * 20
+    assert ticket_ids(mine, [other, "x-lock-0000000001", "b" * 19, f"{other}\n"]) == (mine, other)
 
 
 def test_too_many_seats_held_together_make_no_fence(request: pytest.FixtureRequest) -> None:

@@ -429,6 +429,15 @@ def test_writer_among_many_readers_is_watched_by_readers_and_watches_one() -> No
     assert [[t.id for t in tickets] for tickets in watched] == [["t49"], ["t100"]]
     behind = Counter(READ_RULE.blockers(line, line.tickets[i]).tickets[0].id for i in range(51, 101))
     assert behind == {"t50": 50}
+    last = line_of((*kinds, "R"))
+    assert [t.id for t in READ_RULE.blockers(last, last.tickets[-1]).tickets] == ["t101"]
+
+
+def test_lock_in_a_long_line_is_awaited_by_one() -> None:
+    """Law 9: also where a store shows the whole line, each names its predecessor and nobody the holder alone."""
+    line = line_of(("E",) * 50)
+    awaited = [LOCK_RULE.blockers(line, me).tickets for me in line.tickets]
+    assert [[t.id for t in tickets] for tickets in awaited] == [[], *([f"t{i}"] for i in range(49))]
 
 
 @pytest.mark.parametrize(("theirs", "mine"), [(3, 5), (5, 3)])
