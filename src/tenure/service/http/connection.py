@@ -1,8 +1,9 @@
 """A connection: uvicorn's HTTP/1.1 over httptools, with bounds where that has none.
 
 A client has `HEAD_SECONDS` for a request's line and headers, from the connection or from their first byte, and
-`HEAD_BYTES_MAX` bytes. A request that can't be read is answered with a problem document, and the connection ends. The
-head and the body of an answer leave in one system call.
+`HEAD_BYTES_MAX` bytes; as many may come between the parts of a body and behind it, where trailers are dropped. A
+request that can't be read is answered with a problem document, and the connection ends. The head and the body of an
+answer leave in one system call.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._heads_read = 0
+        self._reads_head = False
+        self._loose_bytes = 0  # since the last head, or part of a body, that was taken
+        self._parts_taken = 0
         self._certified: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -108,26 +110,34 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse more bytes, and refuse a head that is too large."""
+        """Parse more bytes, and refuse too many that are no part of a body."""
         if self._head is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
-        heads_before = self._heads_read
-        if self._head is not None:
-            self._head_bytes += len(data)
+        parts_before = self._parts_taken
+        self._loose_bytes += len(data)
         super().data_received(data)
-        if self._heads_read == heads_before and self._head is not None and self._head_bytes > HEAD_BYTES_MAX:
+        if self._parts_taken != parts_before:
+            self._loose_bytes = 0
+        elif self._loose_bytes > HEAD_BYTES_MAX:
             self._refuse(ProblemCode.HEAD_TOO_LARGE, _TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Put into the new request's scope what the application reads of its connection."""
         super().on_message_begin()
+        self._reads_head = True
         self.scope[CONNECTION] = id(self)  # type: ignore[typeddict-unknown-key]  # what an application may add
         if self._certified is not None:
             self.scope["extensions"] = {CERTIFIED: {"name": self._certified}}
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and drop a trailer."""
+        if self._reads_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Stop the head's timer, and refuse a head that is too large though it came in one piece."""
-        self._heads_read += 1
+        self._reads_head = False
+        self._parts_taken += 1
         self._head_came()
         if self.transport.is_closing():  # refused before: these bytes came along with those that were
             return
@@ -140,10 +150,12 @@ class HttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Pass on a part of a body, unless its head was refused."""
         if self.cycle is not None:
+            self._parts_taken += not self.cycle.response_complete
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Pass on the end of a request, unless its head was refused."""
+        self._parts_taken += 1
         if self.cycle is not None:
             super().on_message_complete()
 
@@ -155,7 +167,6 @@ class HttpProtocol(HttpToolsProtocol):
         """Log nothing: a request to upgrade is answered as if it were none."""
 
     def _await_head(self) -> None:
-        self._head_bytes = 0
         self._head = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def _head_came(self) -> None:
@@ -165,7 +176,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._head = None
-        if self._head_bytes:
+        if self._loose_bytes:
             self._refuse(ProblemCode.TOO_SLOW, f"request line and headers did not come within {HEAD_SECONDS:g} s")
         else:
             self.transport.close()
