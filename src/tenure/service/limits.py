@@ -16,6 +16,10 @@ KEEP_ALIVE_SECONDS: Final = 75
 SEND_SECONDS: Final = 20.0
 """Time after which a client that does not read is cut off."""
 CONNECTIONS_MAX: Final = 20_000
+LOG_CHARACTERS_MAX: Final = 1024 * 1024
+"""Of lines of the log that wait for their reader; more are dropped."""
+LOG_END_SECONDS: Final = 1.0
+"""Time at the end for lines of the log that were not read yet."""
 
 HOLD_TTL_MIN: Final = 1.0
 """The shortest TTL of a hold: a shorter one may be over before its owner has read the answer."""

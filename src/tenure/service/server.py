@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -20,7 +21,6 @@ import signal
 import socket
 import ssl
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
@@ -33,9 +33,10 @@ from tenure.errors import InvalidOption
 from tenure.service.api.openapi import PROBES, SERVED
 from tenure.service.auth.tokens import Tokens
 from tenure.service.holds.keeper import Keeper
-from tenure.service.http.app import AccessLog, App
+from tenure.service.http.app import App
 from tenure.service.http.connection import HttpProtocol
 from tenure.service.limits import KEEP_ALIVE_SECONDS
+from tenure.service.log import AccessLog, written_aside
 from tenure.service.service import Service
 from tenure.service.settings import Address, Settings, load_certificate, tls_context
 
@@ -64,7 +65,8 @@ async def _serve(
     started: Callable[[list[str]], None],
 ) -> None:
     ended = asyncio.Event()
-    with _signals(ended.set, lambda: _reload(settings, context, tokens)), contextlib.ExitStack() as sockets:
+    reload = functools.partial(_reload, settings, context, tokens)
+    with written_aside() as log, _signals(ended.set, reload), contextlib.ExitStack() as sockets:
         listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
         probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
@@ -75,7 +77,8 @@ async def _serve(
             service = Service.over(client, keeper, elect=settings.elect, maximum=settings.maximum, tokens=tokens)
             parts.push_async_callback(service.remote_leases.end)
             parts.push_async_callback(service.candidates.resign)
-            access = AccessLog(sys.stderr if settings.access_log else None)
+            service.registry.register(log)
+            access = AccessLog(log if settings.access_log else None)
             app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
             servers = [
                 _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening

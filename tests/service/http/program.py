@@ -212,8 +212,8 @@ def write_tokens(path: Path, *tokens: Token) -> Path:
 
 
 @contextmanager
-def serving(url: str, directory: Path, *arguments: str) -> Iterator[Service]:
-    """The program, until the end of the block; it has to end well then."""
+def serving(url: str, directory: Path, *arguments: str, stderr: int | None = None) -> Iterator[Service]:
+    """The program, until the end of the block; it has to end well then. Its log goes to a file, or to `stderr`."""
     number = len(list(directory.glob("*.log")))
     log = directory / f"service-{number}.log"
     listen = () if "--listen" in arguments else ("--listen", "0")
@@ -221,7 +221,7 @@ def serving(url: str, directory: Path, *arguments: str) -> Iterator[Service]:
         process = subprocess.Popen(
             [*PROGRAM, "serve", *listen, *arguments],
             stdout=subprocess.PIPE,
-            stderr=stream,
+            stderr=stream if stderr is None else stderr,
             env=environment({"TENURE_URL": url}),
         )
     service = Service(process, [], log)
