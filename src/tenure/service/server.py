@@ -35,7 +35,8 @@ from tenure.service.auth.tokens import Tokens
 from tenure.service.holds.keeper import Keeper
 from tenure.service.http.app import App
 from tenure.service.http.connection import HttpProtocol
-from tenure.service.limits import KEEP_ALIVE_SECONDS
+from tenure.service.http.listener import ConnectionRoom, Listener, connections_max
+from tenure.service.limits import KEEP_ALIVE_SECONDS, PROBE_CONNECTIONS_MAX
 from tenure.service.log import AccessLog, written_aside
 from tenure.service.service import Service
 from tenure.service.settings import Address, Settings, load_certificate, tls_context
@@ -77,15 +78,18 @@ async def _serve(
             service = Service.over(client, keeper, elect=settings.elect, maximum=settings.maximum, tokens=tokens)
             parts.push_async_callback(service.remote_leases.end)
             parts.push_async_callback(service.candidates.resign)
-            service.registry.register(log)
+            room = ConnectionRoom(connections_max())
+            for counts in (log, room):
+                service.registry.register(counts)
             access = AccessLog(log if settings.access_log else None)
             app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
             servers = [
-                _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening
+                _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls, room)
+                for sock, tls in listening
             ]
             if probed is not None:
                 probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
-                servers.append(_UvicornServer(probes, probed, None))
+                servers.append(_UvicornServer(probes, probed, None, ConnectionRoom(PROBE_CONNECTIONS_MAX)))
             await _run(service, servers, settings, ended, started)
 
 
@@ -154,7 +158,7 @@ def _for_owners(drain_seconds: float) -> float:
 class _UvicornServer(uvicorn.Server):
     """uvicorn on one socket, without its signal handlers."""
 
-    def __init__(self, app: App, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    def __init__(self, app: App, sock: socket.socket, context: ssl.SSLContext | None, room: ConnectionRoom) -> None:
         config = uvicorn.Config(
             app,
             http=HttpProtocol,
@@ -169,14 +173,23 @@ class _UvicornServer(uvicorn.Server):
             timeout_graceful_shutdown=_ANSWERS_SECONDS,
         )
         config.load()
-        config.ssl = context
         super().__init__(config)
         self.url = url_of(sock, tls=context is not None)
-        self._sock = sock
+        self._room = room
+        self._listen = functools.partial(Listener, sock, context, room)
 
     async def serve(self, sockets: Any = None) -> None:
         """Serve until `should_exit`."""
-        await super().serve([self._sock])
+        await super().serve([])
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Begin to listen, by a Listener in place of asyncio's server."""
+        await super().startup([])
+        listening: list[Any] = self.servers
+        listening.append(self._listen(self._protocol))
+
+    def _protocol(self) -> HttpProtocol:
+        return HttpProtocol(self._room, config=self.config, server_state=self.server_state, app_state={})
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

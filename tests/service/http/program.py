@@ -10,7 +10,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -212,14 +212,19 @@ def write_tokens(path: Path, *tokens: Token) -> Path:
 
 
 @contextmanager
-def serving(url: str, directory: Path, *arguments: str, stderr: int | None = None) -> Iterator[Service]:
-    """The program, until the end of the block; it has to end well then. Its log goes to a file, or to `stderr`."""
+def serving(
+    url: str, directory: Path, *arguments: str, stderr: int | None = None, through: Sequence[str] = ()
+) -> Iterator[Service]:
+    """The program, until the end of the block; it has to end well then.
+
+    Its log goes to a file, or to `stderr`; it is executed by the command `through`, where there is one.
+    """
     number = len(list(directory.glob("*.log")))
     log = directory / f"service-{number}.log"
     listen = () if "--listen" in arguments else ("--listen", "0")
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [*PROGRAM, "serve", *listen, *arguments],
+            [*through, *PROGRAM, "serve", *listen, *arguments],
             stdout=subprocess.PIPE,
             stderr=stream if stderr is None else stderr,
             env=environment({"TENURE_URL": url}),

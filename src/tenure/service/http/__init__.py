@@ -2,6 +2,7 @@
 
 In reading order:
 
+    listener      connections accepted, as many as there is room for
     connection    one HTTP/1.1 connection, with bounds on heads and time
     app           the ASGI application: route, caller, fields, handler, answer
     request       one request as handlers read it, and the answers they return

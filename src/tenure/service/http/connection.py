@@ -3,7 +3,7 @@
 A client has `HEAD_SECONDS` for a request's line and headers, from the connection or from their first byte, and
 `HEAD_BYTES_MAX` bytes; as many may come between the parts of a body and behind it, where trailers are dropped. A
 request that can't be read is answered with a problem document, and the connection ends. The head and the body of an
-answer leave in one system call.
+answer leave in one system call. A client that takes none of what is sent to it for `SEND_SECONDS` is cut off.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tenure.service.auth.tokens import CERTIFIED
+from tenure.service.http.listener import ConnectionRoom
 from tenure.service.http.problems import Problem, ProblemCode
 from tenure.service.http.request import CONNECTION
-from tenure.service.limits import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS
+from tenure.service.limits import HEAD_BYTES_MAX, HEAD_SECONDS, SEND_SECONDS
 
 _COPIED_BYTES_MAX: Final = 16 * 1024
 _TOO_LARGE: Final = f"request line and headers may have at most {HEAD_BYTES_MAX} bytes"
@@ -37,6 +38,7 @@ class JoiningTransport(asyncio.Transport):
         self._loop = loop
         self._first = b""
         self._soon: asyncio.Handle | None = None
+        self._look: asyncio.TimerHandle | None = None  # while the client has to read
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send the data, at the latest when the event loop goes on."""
@@ -53,6 +55,7 @@ class JoiningTransport(asyncio.Transport):
         """Send the data that was kept back, then end the connection."""
         self._send_first()
         self._transport.close()
+        self.expect_reading()
 
     def abort(self) -> None:
         """End the connection, and send nothing more."""
@@ -66,6 +69,28 @@ class JoiningTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return a fact about the connection from the transport itself."""
         return self._transport.get_extra_info(name, default)
+
+    def expect_reading(self) -> None:
+        """Cut off a client that from now on takes nothing for `SEND_SECONDS`."""
+        if self._look is None:
+            self._look_later(self._transport.get_write_buffer_size())
+
+    def expect_nothing(self) -> None:
+        """End what `expect_reading` began."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _look_later(self, unsent_bytes: int) -> None:
+        self._look = self._loop.call_later(SEND_SECONDS, self._look_at, unsent_bytes)
+
+    def _look_at(self, unsent_before: int) -> None:
+        self._look = None
+        unsent = self._transport.get_write_buffer_size()
+        if unsent and unsent >= unsent_before:
+            self.abort()
+        elif unsent:
+            self._look_later(unsent)
 
     def _taken(self) -> bytes:
         first, self._first = self._first, b""
@@ -85,8 +110,9 @@ class JoiningTransport(asyncio.Transport):
 class HttpProtocol(HttpToolsProtocol):
     """The protocol of one connection. `_head` is the timer of a head that is awaited; None while none is."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, room: ConnectionRoom, **options: Any) -> None:
+        super().__init__(**options)
+        self._room = room
         self._head: asyncio.TimerHandle | None = None
         self._reads_head = False
         self._loose_bytes = 0  # since the last head, or part of a body, that was taken
@@ -94,20 +120,30 @@ class HttpProtocol(HttpToolsProtocol):
         self._certified: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start the time for the first head, or refuse a connection too many."""
+        """Start the time for the first head."""
         super().connection_made(transport)
         self.transport: JoiningTransport = JoiningTransport(transport, self.loop)
         self._certified = _certified_name(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
-        else:
-            self._await_head()
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
+        """Stop all timers, and give the room back."""
+        self._room.leave(self)
         self._head_came()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self.transport.expect_nothing()
+
+    def pause_writing(self) -> None:
+        """Stop sending until the client has read."""
+        super().pause_writing()
+        self.transport.expect_reading()
+
+    def resume_writing(self) -> None:
+        """Send on."""
+        if not self.transport.is_closing():
+            self.transport.expect_nothing()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse more bytes, and refuse too many that are no part of a body."""
