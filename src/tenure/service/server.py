@@ -30,12 +30,13 @@ import uvloop
 
 from tenure import aio
 from tenure.errors import InvalidOption
-from tenure.service.api.openapi import PROBES, SERVED
+from tenure.service.api.openapi import PROBES, SCRAPED, SERVED
 from tenure.service.auth.tokens import Tokens
 from tenure.service.holds.keeper import Keeper
 from tenure.service.http.app import App
 from tenure.service.http.connection import HttpProtocol
 from tenure.service.http.listener import ConnectionRoom, Listener, connections_max
+from tenure.service.http.routing import Routes
 from tenure.service.limits import KEEP_ALIVE_SECONDS, PROBE_CONNECTIONS_MAX
 from tenure.service.log import AccessLog, written_aside
 from tenure.service.service import Service
@@ -69,7 +70,7 @@ async def _serve(
     reload = functools.partial(_reload, settings, context, tokens)
     with written_aside() as log, _signals(ended.set, reload), contextlib.ExitStack() as sockets:
         listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
-        probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
+        probed = [(sockets.enter_context(bound(address)), routes) for address, routes in _probed(settings)]
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
         async with AsyncExitStack() as parts:
             client = await parts.enter_async_context(connect())
@@ -87,10 +88,18 @@ async def _serve(
                 _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls, room)
                 for sock, tls in listening
             ]
-            if probed is not None:
-                probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
-                servers.append(_UvicornServer(probes, probed, None, ConnectionRoom(PROBE_CONNECTIONS_MAX)))
+            for sock, routes in probed:
+                probes = App(service, routes, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
+                servers.append(_UvicornServer(probes, sock, None, ConnectionRoom(PROBE_CONNECTIONS_MAX)))
             await _run(service, servers, settings, ended, started)
+
+
+def _probed(settings: Settings) -> Iterator[tuple[Address, Routes]]:
+    """Yield where probes and metrics are answered without a token. Metrics show parts of names, probes none."""
+    if settings.health is not None:
+        yield settings.health, Routes(PROBES if settings.metrics is not None else (*PROBES, SCRAPED))
+    if settings.metrics is not None:
+        yield settings.metrics, Routes((SCRAPED,))
 
 
 async def _run(

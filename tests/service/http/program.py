@@ -231,7 +231,8 @@ def serving(
         )
     service = Service(process, [], log)
     try:
-        service.urls += _urls(service, max(1, arguments.count("--listen")) + ("--health-port" in arguments))
+        probed = sum(option in arguments for option in ("--health-port", "--metrics-port"))
+        service.urls += _urls(service, max(1, arguments.count("--listen")) + probed)
         yield service
         if process.poll() is None:
             assert service.stop() == 0, service.log_text
