@@ -132,7 +132,7 @@ def test_probes_ask_the_health_port(overlay: str, container: Document) -> None:
     assert {"startupProbe", "livenessProbe"} <= set(probes)
     for probe in probes.values():
         assert probe["httpGet"]["path"] in ("/healthz", "/readyz")
-        assert f"--health-port={ports[probe['httpGet']['port']]}" in container["args"]
+        assert f"--health-port=0.0.0.0:{ports[probe['httpGet']['port']]}" in container["args"]
     assert probes["livenessProbe"]["httpGet"]["path"] == "/healthz"
 
 

@@ -42,6 +42,7 @@ The map, in reading order:
     service     the parts that handlers work with
     shutdown    the end, and how those that wait learn of it
     metrics     what the service counts; events, delivered after the answers
+    log         lines about requests, and the way of all lines to standard error
     limits      all bounds
     http        from the bytes of a connection to a handler with checked fields, and back
     auth        tokens, tenants, scopes, and limits of tenants

@@ -15,7 +15,15 @@ KEEP_ALIVE_SECONDS: Final = 75
 """Time after which an idle connection is closed: longer than the usual load balancers', so that they close first."""
 SEND_SECONDS: Final = 20.0
 """Time after which a client that does not read is cut off."""
+HANDSHAKE_SECONDS: Final = 10.0
 CONNECTIONS_MAX: Final = 20_000
+PROBE_CONNECTIONS_MAX: Final = 32
+DESCRIPTORS_KEPT_MAX: Final = 2048
+"""Descriptors that connections leave to the store and to probes; at most a quarter of all."""
+LOG_CHARACTERS_MAX: Final = 1024 * 1024
+"""Of lines of the log that wait for their reader; more are dropped."""
+LOG_END_SECONDS: Final = 1.0
+"""Time at the end for lines of the log that were not read yet."""
 
 HOLD_TTL_MIN: Final = 1.0
 """The shortest TTL of a hold: a shorter one may be over before its owner has read the answer."""

@@ -3,6 +3,8 @@
 tenure_http_requests_total{route, status}
 tenure_http_request_seconds_total{route}      how long they took, waits included
 tenure_http_requests_running                  streams and waiting acquires included
+tenure_http_connections                       and tenure_http_connections_refused_total; see http/listener.py
+tenure_log_lines_dropped_total                see log.py
 tenure_lent_leases                            leases of remote clients that stand here
 tenure_lent_tickets                           their tickets, with those that wait
 tenure_lent_leases_ended_total{ending}        closed, expired (not renewed), lost (by the store), shutdown (ours)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -20,7 +21,6 @@ import signal
 import socket
 import ssl
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
@@ -30,12 +30,15 @@ import uvloop
 
 from tenure import aio
 from tenure.errors import InvalidOption
-from tenure.service.api.openapi import PROBES, SERVED
+from tenure.service.api.openapi import PROBES, SCRAPED, SERVED
 from tenure.service.auth.tokens import Tokens
 from tenure.service.holds.keeper import Keeper
-from tenure.service.http.app import AccessLog, App
+from tenure.service.http.app import App
 from tenure.service.http.connection import HttpProtocol
-from tenure.service.limits import KEEP_ALIVE_SECONDS
+from tenure.service.http.listener import ConnectionRoom, Listener, connections_max
+from tenure.service.http.routing import Routes
+from tenure.service.limits import KEEP_ALIVE_SECONDS, PROBE_CONNECTIONS_MAX
+from tenure.service.log import AccessLog, written_aside
 from tenure.service.service import Service
 from tenure.service.settings import Address, Settings, load_certificate, tls_context
 
@@ -64,9 +67,10 @@ async def _serve(
     started: Callable[[list[str]], None],
 ) -> None:
     ended = asyncio.Event()
-    with _signals(ended.set, lambda: _reload(settings, context, tokens)), contextlib.ExitStack() as sockets:
+    reload = functools.partial(_reload, settings, context, tokens)
+    with written_aside() as log, _signals(ended.set, reload), contextlib.ExitStack() as sockets:
         listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
-        probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
+        probed = [(sockets.enter_context(bound(address)), routes) for address, routes in _probed(settings)]
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
         async with AsyncExitStack() as parts:
             client = await parts.enter_async_context(connect())
@@ -75,15 +79,27 @@ async def _serve(
             service = Service.over(client, keeper, elect=settings.elect, maximum=settings.maximum, tokens=tokens)
             parts.push_async_callback(service.remote_leases.end)
             parts.push_async_callback(service.candidates.resign)
-            access = AccessLog(sys.stderr if settings.access_log else None)
+            room = ConnectionRoom(connections_max())
+            for counts in (log, room):
+                service.registry.register(counts)
+            access = AccessLog(log if settings.access_log else None)
             app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
             servers = [
-                _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening
+                _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls, room)
+                for sock, tls in listening
             ]
-            if probed is not None:
-                probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
-                servers.append(_UvicornServer(probes, probed, None))
+            for sock, routes in probed:
+                probes = App(service, routes, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
+                servers.append(_UvicornServer(probes, sock, None, ConnectionRoom(PROBE_CONNECTIONS_MAX)))
             await _run(service, servers, settings, ended, started)
+
+
+def _probed(settings: Settings) -> Iterator[tuple[Address, Routes]]:
+    """Yield where probes and metrics are answered without a token. Metrics show parts of names, probes none."""
+    if settings.health is not None:
+        yield settings.health, Routes(PROBES if settings.metrics is not None else (*PROBES, SCRAPED))
+    if settings.metrics is not None:
+        yield settings.metrics, Routes((SCRAPED,))
 
 
 async def _run(
@@ -151,7 +167,7 @@ def _for_owners(drain_seconds: float) -> float:
 class _UvicornServer(uvicorn.Server):
     """uvicorn on one socket, without its signal handlers."""
 
-    def __init__(self, app: App, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    def __init__(self, app: App, sock: socket.socket, context: ssl.SSLContext | None, room: ConnectionRoom) -> None:
         config = uvicorn.Config(
             app,
             http=HttpProtocol,
@@ -166,14 +182,23 @@ class _UvicornServer(uvicorn.Server):
             timeout_graceful_shutdown=_ANSWERS_SECONDS,
         )
         config.load()
-        config.ssl = context
         super().__init__(config)
         self.url = url_of(sock, tls=context is not None)
-        self._sock = sock
+        self._room = room
+        self._listen = functools.partial(Listener, sock, context, room)
 
     async def serve(self, sockets: Any = None) -> None:
         """Serve until `should_exit`."""
-        await super().serve([self._sock])
+        await super().serve([])
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Begin to listen, by a Listener in place of asyncio's server."""
+        await super().startup([])
+        listening: list[Any] = self.servers
+        listening.append(self._listen(self._protocol))
+
+    def _protocol(self) -> HttpProtocol:
+        return HttpProtocol(self._room, config=self.config, server_state=self.server_state, app_state={})
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

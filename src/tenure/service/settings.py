@@ -29,7 +29,7 @@ class Address:
     path: str | None = None
 
     @classmethod
-    def read(cls, text: str, *, default_host: str = "127.0.0.1") -> Address:
+    def read(cls, text: str) -> Address:
         """Read [HOST:]PORT or unix:PATH. Raises InvalidOption."""
         if text.startswith(_UNIX):
             path = text.removeprefix(_UNIX)
@@ -41,7 +41,7 @@ class Address:
         host, _, port = text.rpartition(":")
         if not (port.isascii() and port.isdecimal()) or int(port) > _PORT_MAX:
             raise InvalidOption(f"{text!r} is no place to listen: write [HOST:]PORT or unix:/PATH")
-        return cls(host.strip("[]") or default_host, int(port))
+        return cls(host.strip("[]") or "127.0.0.1", int(port))
 
     @property
     def is_local(self) -> bool:
@@ -65,6 +65,7 @@ class Settings:
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 8700),)
     health: Address | None = None
+    metrics: Address | None = None
     tokens: Path | None = None
     cert: Path | None = None
     key: Path | None = None

@@ -10,7 +10,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -212,21 +212,27 @@ def write_tokens(path: Path, *tokens: Token) -> Path:
 
 
 @contextmanager
-def serving(url: str, directory: Path, *arguments: str) -> Iterator[Service]:
-    """The program, until the end of the block; it has to end well then."""
+def serving(
+    url: str, directory: Path, *arguments: str, stderr: int | None = None, through: Sequence[str] = ()
+) -> Iterator[Service]:
+    """The program, until the end of the block; it has to end well then.
+
+    Its log goes to a file, or to `stderr`; it is executed by the command `through`, where there is one.
+    """
     number = len(list(directory.glob("*.log")))
     log = directory / f"service-{number}.log"
     listen = () if "--listen" in arguments else ("--listen", "0")
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [*PROGRAM, "serve", *listen, *arguments],
+            [*through, *PROGRAM, "serve", *listen, *arguments],
             stdout=subprocess.PIPE,
-            stderr=stream,
+            stderr=stream if stderr is None else stderr,
             env=environment({"TENURE_URL": url}),
         )
     service = Service(process, [], log)
     try:
-        service.urls += _urls(service, max(1, arguments.count("--listen")) + ("--health-port" in arguments))
+        probed = sum(option in arguments for option in ("--health-port", "--metrics-port"))
+        service.urls += _urls(service, max(1, arguments.count("--listen")) + probed)
         yield service
         if process.poll() is None:
             assert service.stop() == 0, service.log_text

@@ -32,6 +32,9 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self.closing = True
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closing
 

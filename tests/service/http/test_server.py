@@ -243,6 +243,25 @@ def test_probes_come_under_any_name_to_their_own_port(url: str, tmp_path: Path) 
                     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), (path, host)
 
 
+def test_probes_are_for_this_machine_and_show_no_names_where_metrics_have_their_own_port(
+    url: str, tmp_path: Path, name: str
+) -> None:
+    """Loopback where no other address is given; without --metrics-port Prometheus asks where the probes do."""
+    with serving(url, tmp_path, "--health-port", "0", "--metrics-port", "0") as service, service.user() as user:
+        user.release(user.held(name)["leaseId"])
+        assert [httpx.URL(one).host for one in service.urls] == ["127.0.0.1"] * 3
+        with service.user(url=service.urls[1]) as probes, service.user(url=service.urls[2]) as metrics:
+            assert probes.get("/readyz").status_code == 200
+            assert probes.http.get("/metrics").status_code == 404
+            assert name in metrics.get("/metrics").text
+            assert metrics.http.get("/readyz").status_code == 404
+    with serving(url, tmp_path, "--health-port", "0.0.0.0:0") as service:
+        port = httpx.URL(service.urls[1]).port
+        with service.user(url=f"http://127.0.0.2:{port}") as probes:
+            assert probes.get("/readyz").status_code == 200
+            assert "tenure_" in probes.get("/metrics").text
+
+
 def test_service_on_a_store_that_is_not_there_is_alive_and_not_ready(tmp_path: Path) -> None:
     """The service starts all the same, logs what is wrong, and ends in order."""
     with serving("etcd://127.0.0.1:1/nowhere?timeout=0.5", tmp_path) as service, service.user() as user:

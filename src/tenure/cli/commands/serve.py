@@ -41,8 +41,9 @@ def _number(
 @click.option(
     "--health-port",
     metavar="[HOST:]PORT",
-    help="Answer /healthz, /readyz and /metrics there, too, to anybody and without TLS.",
+    help="Answer /healthz, /readyz and /metrics there, too, to anybody and in clear; 0.0.0.0:PORT for other machines.",
 )
+@click.option("--metrics-port", metavar="[HOST:]PORT", help="Answer /metrics there, so, and not at --health-port.")
 @click.option("--advertise", metavar="URL", help="Where clients of other replicas reach this one.")
 @_number(
     "--rate", click.FloatRange(0.1), RATE_DEFAULT, "Requests a second of one tenant; twice as many may come at once."
@@ -68,6 +69,7 @@ def serve(
     client_ca: Path | None,
     insecure: bool,
     health_port: str | None,
+    metrics_port: str | None,
     advertise: str | None,
     rate: float,
     holds: int,
@@ -107,7 +109,8 @@ def serve(
         raise CommandStopped(ExitCode.UNREACHABLE, unusable) from error
     settings = Settings(
         listen=tuple(map(Address.read, listen or (DEFAULT_LISTEN,))),
-        health=None if health_port is None else Address.read(health_port, default_host="0.0.0.0"),
+        health=None if health_port is None else Address.read(health_port),
+        metrics=None if metrics_port is None else Address.read(metrics_port),
         tokens=tokens,
         cert=tls_cert,
         key=tls_key,

@@ -208,5 +208,7 @@ ALL: Final = Routes(
 """The routes for programs, all of them in the document."""
 SERVED: Final = Routes((*ALL.all, *dashboard.ROUTES))
 """The routes of the service's own port: those, and the dashboard's."""
-PROBES: Final = Routes((health.HEALTHZ, health.READYZ, dataclasses.replace(health.METRICS, scope=None)))
-"""The routes of the port for probes. A kubelet and a Prometheus ask from outside the pod, and have no token."""
+PROBES: Final = (health.HEALTHZ, health.READYZ)
+"""The routes of the port for probes, with the next one where metrics have no port of their own."""
+SCRAPED: Final = dataclasses.replace(health.METRICS, scope=None)
+"""The route of the port for metrics. A kubelet and a Prometheus have no token."""

@@ -8,7 +8,8 @@ One line a token; the name is for people, and stands in logs and audit records. 
 that nobody can guess, `openssl rand -hex 32`, and its line's last field with `printf %s "$TOKEN" | sha256sum`. Two
 lines with one name are one caller with two tokens: so a token is changed without a gap.
 
-The file is read again on SIGHUP and when it changes; one that can't be read leaves everything as it was.
+The file is read again on SIGHUP, and when it has changed and is the same at two looks: it may be half written at one.
+One that can't be read leaves everything as it was, and so does one without a token where there were some.
 
 A tenant has the names that begin with its own and a slash, and sees and touches no others. The lock `ledger` of the
 tenant `billing` stands in the store as `billing/ledger`, one name and one segment like any other. A tenant's name has
@@ -121,7 +122,7 @@ class Tokens:
     def __init__(self, path: Path) -> None:
         """Read the file. Raises InvalidOption where it can't be read."""
         self._path = path
-        self._seen = _look(path)
+        self._seen = self._last = _look(path)
         self._known = _by_start(_read(path))
 
     def find(self, token: str) -> Caller | None:
@@ -138,10 +139,13 @@ class Tokens:
         return caller in self._known.get(caller.digest[:_BUCKET_BYTES], ())
 
     def reload(self) -> bool:
-        """Read the file again. False where it can't be read: nothing has changed then."""
+        """Read the file again. False where it can't be taken: nothing has changed then."""
         seen = _look(self._path)
         try:
-            self._known = _by_start(_read(self._path))
+            known = _by_start(_read(self._path))
+            if self._known and not known:
+                raise InvalidOption(f"the file of tokens {self._path} has no token in it any more")
+            self._known = known
         except InvalidOption as error:
             _log.error("the tokens stay as they were: %s", error)
             return False
@@ -150,6 +154,12 @@ class Tokens:
         _log.warning("the tokens in %s were read again", self._path)
         return True
 
+    def look(self) -> None:
+        """Read the file again if it has changed, and is as it was at the last look."""
+        before, self._last = self._last, _look(self._path)
+        if self._last != self._seen and self._last == before:
+            self.reload()
+
     async def follow(self) -> None:
         """Read the file again whenever it has changed, until cancelled.
 
@@ -157,8 +167,7 @@ class Tokens:
         """
         while True:
             await asyncio.sleep(TOKEN_FILE_SECONDS)
-            if _look(self._path) != self._seen:
-                self.reload()
+            self.look()
 
 
 def _look(path: Path) -> tuple[int, ...]:

@@ -2,8 +2,9 @@
 
 In reading order:
 
+    listener      connections accepted, as many as there is room for
     connection    one HTTP/1.1 connection, with bounds on heads and time
-    app           the ASGI application: route, caller, fields, handler, answer; and the access log
+    app           the ASGI application: route, caller, fields, handler, answer
     request       one request as handlers read it, and the answers they return
     routing       the table of routes, and the search in it
     fields        the fields of requests: how each is read and documented

@@ -1,4 +1,4 @@
-"""The ASGI application: finds the route, admits the caller, reads the fields, runs the handler, answers; and logs.
+"""The ASGI application: finds the route, admits the caller, reads the fields, runs the handler, answers.
 
 Errors of handlers become problems here and nowhere else (problems.py). An unexpected exception is logged with its
 traceback, and answered with `internal` and no more.
@@ -6,15 +6,12 @@ traceback, and answered with `internal` and no more.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from dataclasses import dataclass, field
-from typing import Any, Final, TextIO
 
 from tenure._core.drivers.greenlets import ASKER
 from tenure.errors import TenureError
-from tenure.service.auth.tokens import Caller, admit, check_host
+from tenure.service.auth.tokens import admit, check_host
 from tenure.service.http.fields import InvalidField, NotJSON, read_body, read_query
 from tenure.service.http.problems import Problem, ProblemCode, of_error
 from tenure.service.http.request import (
@@ -33,6 +30,7 @@ from tenure.service.http.request import (
 )
 from tenure.service.http.routing import RouteCall, RouteReply, Routes
 from tenure.service.limits import BODY_SECONDS
+from tenure.service.log import AccessLog, LoggedRequest
 from tenure.service.service import Service
 
 _log = logging.getLogger("tenure.service")
@@ -137,57 +135,3 @@ async def _only_its_head(stream: EventStream) -> HttpResponse:
 def _refusal(problem: Problem, logged: LoggedRequest) -> HttpResponse:
     logged.problem = problem.code
     return problem.answer()
-
-
-_SHOWN: Final = ("resource", "name", "prefix", "leader")
-"""The fields of a request that may be logged."""
-
-
-@dataclass(slots=True)
-class LoggedRequest:
-    """The facts about a request, gathered on its way, that the log shows."""
-
-    route: str = "none"
-    caller: Caller | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
-    status: int = 500
-    code: str | None = None
-    problem: ProblemCode | None = None
-
-
-class AccessLog:
-    """The access log: one JSON object a line for each request. Without a stream it writes nothing.
-
-    Tokens, ids of holds (who knows one may release the hold) and values are not logged: of the path only its route, and
-    the names in the request; of a path without a route nothing but that.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-
-    def write(self, request: HttpRequest, logged: LoggedRequest, seconds: float) -> None:
-        """Write one line."""
-        if self._stream is None:
-            return
-        now = time.time()
-        entry: dict[str, Any] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z",
-            "level": "info" if logged.status < 400 else "warning",
-            "logger": "tenure.access",
-            "message": f"{request.method} {logged.route} {logged.status}",
-            "method": request.method,
-            "route": logged.route,
-            "status": logged.status,
-            "seconds": round(seconds, 6),
-            "peer": request.peer,
-        }
-        if logged.code is not None:
-            entry["code"] = logged.code
-        if logged.caller is not None:
-            entry["caller"], entry["tenant"] = logged.caller.name, logged.caller.tenant.name
-        entry |= {name: logged.fields[name] for name in _SHOWN if logged.fields.get(name)}
-        try:
-            self._stream.write(json.dumps(entry) + "\n")
-            self._stream.flush()
-        except OSError:  # the reader of the log has gone: serving locks matters more
-            self._stream = None

@@ -1,8 +1,9 @@
 """A connection: uvicorn's HTTP/1.1 over httptools, with bounds where that has none.
 
 A client has `HEAD_SECONDS` for a request's line and headers, from the connection or from their first byte, and
-`HEAD_BYTES_MAX` bytes. A request that can't be read is answered with a problem document, and the connection ends. The
-head and the body of an answer leave in one system call.
+`HEAD_BYTES_MAX` bytes; as many may come between the parts of a body and behind it, where trailers are dropped. A
+request that can't be read is answered with a problem document, and the connection ends. The head and the body of an
+answer leave in one system call. A client that takes none of what is sent to it for `SEND_SECONDS` is cut off.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tenure.service.auth.tokens import CERTIFIED
+from tenure.service.http.listener import ConnectionRoom
 from tenure.service.http.problems import Problem, ProblemCode
 from tenure.service.http.request import CONNECTION
-from tenure.service.limits import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS
+from tenure.service.limits import HEAD_BYTES_MAX, HEAD_SECONDS, SEND_SECONDS
 
 _COPIED_BYTES_MAX: Final = 16 * 1024
 _TOO_LARGE: Final = f"request line and headers may have at most {HEAD_BYTES_MAX} bytes"
@@ -36,6 +38,7 @@ class JoiningTransport(asyncio.Transport):
         self._loop = loop
         self._first = b""
         self._soon: asyncio.Handle | None = None
+        self._look: asyncio.TimerHandle | None = None  # while the client has to read
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send the data, at the latest when the event loop goes on."""
@@ -52,6 +55,7 @@ class JoiningTransport(asyncio.Transport):
         """Send the data that was kept back, then end the connection."""
         self._send_first()
         self._transport.close()
+        self.expect_reading()
 
     def abort(self) -> None:
         """End the connection, and send nothing more."""
@@ -65,6 +69,28 @@ class JoiningTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return a fact about the connection from the transport itself."""
         return self._transport.get_extra_info(name, default)
+
+    def expect_reading(self) -> None:
+        """Cut off a client that from now on takes nothing for `SEND_SECONDS`."""
+        if self._look is None:
+            self._look_later(self._transport.get_write_buffer_size())
+
+    def expect_nothing(self) -> None:
+        """End what `expect_reading` began."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _look_later(self, unsent_bytes: int) -> None:
+        self._look = self._loop.call_later(SEND_SECONDS, self._look_at, unsent_bytes)
+
+    def _look_at(self, unsent_before: int) -> None:
+        self._look = None
+        unsent = self._transport.get_write_buffer_size()
+        if unsent and unsent >= unsent_before:
+            self.abort()
+        elif unsent:
+            self._look_later(unsent)
 
     def _taken(self) -> bytes:
         first, self._first = self._first, b""
@@ -84,50 +110,70 @@ class JoiningTransport(asyncio.Transport):
 class HttpProtocol(HttpToolsProtocol):
     """The protocol of one connection. `_head` is the timer of a head that is awaited; None while none is."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, room: ConnectionRoom, **options: Any) -> None:
+        super().__init__(**options)
+        self._room = room
         self._head: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._heads_read = 0
+        self._reads_head = False
+        self._loose_bytes = 0  # since the last head, or part of a body, that was taken
+        self._parts_taken = 0
         self._certified: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start the time for the first head, or refuse a connection too many."""
+        """Start the time for the first head."""
         super().connection_made(transport)
         self.transport: JoiningTransport = JoiningTransport(transport, self.loop)
         self._certified = _certified_name(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
-        else:
-            self._await_head()
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
+        """Stop all timers, and give the room back."""
+        self._room.leave(self)
         self._head_came()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self.transport.expect_nothing()
+
+    def pause_writing(self) -> None:
+        """Stop sending until the client has read."""
+        super().pause_writing()
+        self.transport.expect_reading()
+
+    def resume_writing(self) -> None:
+        """Send on."""
+        if not self.transport.is_closing():
+            self.transport.expect_nothing()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Parse more bytes, and refuse a head that is too large."""
+        """Parse more bytes, and refuse too many that are no part of a body."""
         if self._head is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
-        heads_before = self._heads_read
-        if self._head is not None:
-            self._head_bytes += len(data)
+        parts_before = self._parts_taken
+        self._loose_bytes += len(data)
         super().data_received(data)
-        if self._heads_read == heads_before and self._head is not None and self._head_bytes > HEAD_BYTES_MAX:
+        if self._parts_taken != parts_before:
+            self._loose_bytes = 0
+        elif self._loose_bytes > HEAD_BYTES_MAX:
             self._refuse(ProblemCode.HEAD_TOO_LARGE, _TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Put into the new request's scope what the application reads of its connection."""
         super().on_message_begin()
+        self._reads_head = True
         self.scope[CONNECTION] = id(self)  # type: ignore[typeddict-unknown-key]  # what an application may add
         if self._certified is not None:
             self.scope["extensions"] = {CERTIFIED: {"name": self._certified}}
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and drop a trailer."""
+        if self._reads_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Stop the head's timer, and refuse a head that is too large though it came in one piece."""
-        self._heads_read += 1
+        self._reads_head = False
+        self._parts_taken += 1
         self._head_came()
         if self.transport.is_closing():  # refused before: these bytes came along with those that were
             return
@@ -140,10 +186,12 @@ class HttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Pass on a part of a body, unless its head was refused."""
         if self.cycle is not None:
+            self._parts_taken += not self.cycle.response_complete
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Pass on the end of a request, unless its head was refused."""
+        self._parts_taken += 1
         if self.cycle is not None:
             super().on_message_complete()
 
@@ -155,7 +203,6 @@ class HttpProtocol(HttpToolsProtocol):
         """Log nothing: a request to upgrade is answered as if it were none."""
 
     def _await_head(self) -> None:
-        self._head_bytes = 0
         self._head = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def _head_came(self) -> None:
@@ -165,7 +212,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._head = None
-        if self._head_bytes:
+        if self._loose_bytes:
             self._refuse(ProblemCode.TOO_SLOW, f"request line and headers did not come within {HEAD_SECONDS:g} s")
         else:
             self.transport.close()
