@@ -56,6 +56,8 @@ class Scope(enum.Enum):
 
     ACQUIRE = "acquire"
     """Acquire, renew and release."""
+    WRITE = "write"
+    """Write keys of `hold.store`, under a hold; to read them takes `acquire`."""
     READ = "read"
     """See lines, holds of the past, audit records, and their changes."""
     ELECT = "elect"

@@ -302,6 +302,7 @@ def _verb(
     body: dict[str, Any] | None = None,
     example: Any = None,
     problems: tuple[ProblemCode, ...] = (),
+    scope: Scope = Scope.ACQUIRE,
     **more: Any,
 ) -> Route:
     """Make the route of a verb of an open lease."""
@@ -309,7 +310,7 @@ def _verb(
         method="POST",
         path=f"/v1/leases/{{leaseId}}/{name}",
         handler=handler,
-        scope=Scope.ACQUIRE,
+        scope=scope,
         name=f"lease-{name}",
         tag="leases",
         summary=summary,
@@ -478,6 +479,7 @@ ROUTES: Final = (
     _verb(
         "commit",
         commit,
+        scope=Scope.WRITE,
         summary="Write keys of your own while a ticket stands",
         about="All or nothing. Send it once: after a lost answer `touch` the ticket first, and then read.",
         fields=(
