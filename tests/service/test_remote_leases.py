@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tenure.aio
+from tenure._admin import journal
 from tenure._backends import memory
 from tenure._core.base.clock import SYSTEM_CLOCK, VirtualClock
 from tenure._core.base.limits import WORKERS_MAX
@@ -377,6 +378,32 @@ def test_tickets_that_have_left_are_remembered_for_a_while_and_in_bounded_room()
             assert list(lease._left) == ["new"]
 
     asyncio.run(scenario())
+
+
+def test_journal_of_a_tenant_pushes_out_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries of every tenant are bounded apart, however much one of them holds."""
+    monkeypatch.setattr(journal, "_TRIM_ALL_EVERY", 1)
+    monkeypatch.setattr(leases, "JOURNAL_MAX", 3)
+
+    async def go() -> None:
+        async with lender("journals") as (keeps, store):
+
+            def lines() -> list[str]:
+                return sorted(note.resource for note in store.notes.values())
+
+            async def hold(tenant: Tenant, name: str) -> None:
+                _, lease = await keeps.open(tenant, NONCE, 20.0, 0.0, soon(), journal=True)
+                ticket = await entered(keeps, lease, Entry(tenant.inside(name), "me"))
+                await keeps.leave(lease, Leave(lease.store_lease, ticket, soon()))
+                await eventually(lambda: tenant.inside(name) in lines())
+
+            await hold(SHIPPING, "first")
+            for number in range(5):
+                await hold(BILLING, f"name-{number}")
+            await eventually(lambda: len(store.notes) == 4)
+            assert lines() == ["billing/name-2", "billing/name-3", "billing/name-4", "shipping/first"]
+
+    asyncio.run(go())
 
 
 def test_entry_that_is_sent_twice_at_once_is_one_ticket() -> None:

@@ -142,7 +142,7 @@ class OperatorSteps:
     def _trim(self, verbs: StoreAdmin, name: str, until: float) -> Steps[None]:
         try:
             yield Operate(lambda until: verbs.trim(RecordKind.AUDIT, name, AUDIT_PER_LINE_MAX, until), until)
-            yield Operate(lambda until: verbs.trim_all(RecordKind.AUDIT, AUDIT_MAX, until), until)
+            yield Operate(lambda until: verbs.trim_all(RecordKind.AUDIT, "", AUDIT_MAX, until), until)
         except (StoreError, LeaseLost) as error:  # what was asked for is done, and the next one trims as well
             _log.debug("the audit of %r could not be trimmed: %s", name, error)
 

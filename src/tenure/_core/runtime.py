@@ -95,7 +95,7 @@ class Runtime:
         self._closed_by: object = None
         self.operator: OperatorSteps = OperatorSteps(self.admin, clock, options.timeout, options.owner)
         self._journal: Journal | None = None
-        if options.journal:
+        if options.journal and options.key_places[1] is not None:  # a service keeps it for its clients
             self._journal = Journal(self._admin, clock, self.background, options.timeout)
         if clock is SYSTEM_CLOCK:
             _open.add(self)

@@ -25,7 +25,7 @@ import pytest
 
 import tenure
 from tenure._admin.models import AuditRecord, stored_audit
-from tenure._admin.protocol import RecordKind, record_name
+from tenure._admin.protocol import RecordKind, StoredRecord, record_name
 from tenure._backends.service import ServiceBackend
 from tenure._backends.service.lease import ServiceLease
 from tenure._core.base.limits import COMMIT_BYTES_MAX
@@ -191,6 +191,25 @@ def test_nobody_is_forced_out_without_an_audit_record(guarded_service: Service, 
             assert answer.status_code == 400
             assert "audit record" in answer.json()["detail"]
         assert hold.renew() > 10.0
+
+
+def test_journal_is_written_by_the_service_and_by_nobody_else(guarded_service: Service, name: str) -> None:
+    """Of a hold that it knows itself; there is no way to have anything else written down."""
+    with guarded_service.user(BILLING.token) as user:
+        note = StoredRecord(RecordKind.JOURNAL, name, record_name(1, "x"), "{}")
+        answer = user.request("POST", "/v1/operate/write", json={"notes": [write_note(note)]})
+        assert answer.status_code == 404
+    with tenure.connect(guarded_service.url, user="me", password=BILLING.token, ttl=20, journal=True) as billing:
+        operator = billing.operator()
+        with billing.lock(name) as hold:
+            eventually(lambda: operator.history(name) != ())
+            (entry,) = operator.history(name)
+            assert (entry.token, entry.ticket_id, entry.ended, entry.derived) == (hold.token, hold.id, None, False)
+        eventually(
+            lambda: operator.history(name)[0].ended is tenure.Ending.RELEASED and not operator.history(name)[0].derived
+        )
+        with as_tenant(guarded_service, SHIPPING.token) as shipping:
+            assert shipping.operator().history(name) == ()
 
 
 @pytest.mark.parametrize("whose", ["anybody's", "a tenant's"])

@@ -13,6 +13,7 @@ from tenure._core.belief import Belief
 from tenure._core.lease import Line, Ticket
 from tenure._transport import remote
 from tenure._transport.remote import Json
+from tenure.errors import StoreRefused
 
 
 class ServiceAdmin:
@@ -59,8 +60,7 @@ class ServiceAdmin:
         return bool(self._ask("remove", body, until)["removed"])
 
     def write(self, notes: Sequence[StoredRecord], until: float) -> Mapping[str, int]:
-        answer = self._ask("write", {"notes": [self._written(note) for note in notes]}, until)
-        return {self._calls.outside(resource): count for resource, count in answer["counts"].items()}
+        raise StoreRefused("a service writes the journal itself, about the holds under its clients' leases")
 
     def record(self, shelf: RecordKind, resource: str, name: str, until: float) -> StoredRecord | None:
         notes = self._notes("note", self._about(shelf, resource) | {"name": name}, until)
@@ -75,7 +75,7 @@ class ServiceAdmin:
     def trim(self, shelf: RecordKind, resource: str, keep: int, until: float) -> None:
         self._ask("trim", self._about(shelf, resource) | {"keep": keep}, until)
 
-    def trim_all(self, shelf: RecordKind, keep: int, until: float) -> None:
+    def trim_all(self, shelf: RecordKind, prefix: str, keep: int, until: float) -> None:
         self._ask("trim-all", {"shelf": shelf.value, "keep": keep}, until)
 
     def _ask(self, verb: str, body: Json, until: float) -> Any:  # Any: JSON

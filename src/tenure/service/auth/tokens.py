@@ -135,6 +135,11 @@ class Tokens:
                 found = known
         return found
 
+    @property
+    def tenants(self) -> int:
+        """The number of tenants."""
+        return len({caller.tenant for known in self._known.values() for caller in known})
+
     def knows(self, caller: Caller) -> bool:
         """Say whether the token that this caller showed is still good for the same tenant and scopes."""
         return caller in self._known.get(caller.digest[:_BUCKET_BYTES], ())

@@ -17,7 +17,6 @@ from tenure._core.base.limits import (
     JOURNAL_MAX,
     JOURNAL_PER_LINE_MAX,
     NAME_BYTES_MAX,
-    RECORDS_AT_ONCE_MAX,
 )
 from tenure._core.lease import Ticket
 from tenure._core.runtime import runtime_of
@@ -26,7 +25,7 @@ from tenure._transport import remote
 from tenure.service.api.audit import actor_of
 from tenure.service.auth.tokens import ANYBODY, WHOLE, Scope
 from tenure.service.http.fields import Field, InvalidField, Items, Maybe, NumberText, OneOf, Shape, Text, Whole
-from tenure.service.http.problems import OF_THE_STORE, Problem, ProblemCode
+from tenure.service.http.problems import OF_THE_STORE, ProblemCode
 from tenure.service.http.request import HttpResponse
 from tenure.service.http.routing import Handler, Route, RouteCall
 from tenure.service.limits import COMMIT_BODY_BYTES_MAX, CURSOR_CHARACTERS_MAX, RECORD_BYTES_MAX
@@ -107,18 +106,6 @@ async def remove(service: Service, call: RouteCall) -> HttpResponse:
     return json_response({"removed": done})
 
 
-async def write(service: Service, call: RouteCall) -> HttpResponse:
-    """Write records of the journal."""
-    records = [_inside(call, given) for given in call.fields["notes"]]
-    if any(record.kind is RecordKind.AUDIT for record in records):
-        raise Problem(
-            ProblemCode.FORBIDDEN, "an audit record is written with the removal that it tells of, and not alone"
-        )
-    counts = await _ask(service, call, lambda verbs, until: verbs.write(records, until))
-    outside = call.caller.tenant.outside
-    return json_response({"counts": {outside(resource): count for resource, count in counts.items()}})
-
-
 async def one_record(service: Service, call: RouteCall) -> HttpResponse:
     """Answer with one record, or none."""
     kind, name = RecordKind(call.fields["shelf"]), call.fields["name"]
@@ -154,7 +141,7 @@ async def trim_all(service: Service, call: RouteCall) -> HttpResponse:
     """Remove the older records of all lines. Of all tenants: most callers can't go below the service's own bound."""
     kind = RecordKind(call.fields["shelf"])
     keep = _kept(call, _KEPT_MIN[kind][1])
-    await _ask(service, call, lambda verbs, until: verbs.trim_all(kind, keep, until))
+    await _ask(service, call, lambda verbs, until: verbs.trim_all(kind, call.caller.tenant.prefix, keep, until))
     return json_response({"trimmed": True})
 
 
@@ -287,18 +274,6 @@ ROUTES: Final = (
         body={"resource": "nightly-report", "ticketId": "5b0e1d7c8a3e5b0e1d7c", "token": "33", "note": None},
         answer="TicketRemoved",
         example={"removed": True},
-        body_bytes_max=COMMIT_BODY_BYTES_MAX,
-    ),
-    _verb(
-        "write",
-        write,
-        Scope.ACQUIRE,
-        summary="Leave notes of your own holds",
-        about="Of the journal. Answered with how many each of their lines has now.",
-        fields=(Field("notes", Items(Shape(_RECORD_FIELDS), RECORDS_AT_ONCE_MAX), "Which."),),
-        body=_RECORDS_EXAMPLE,
-        answer="NoteCounts",
-        example={"counts": {"nightly-report": 7}},
         body_bytes_max=COMMIT_BODY_BYTES_MAX,
     ),
     _verb(
