@@ -109,6 +109,16 @@ def test_key_of_another_tenant_is_another_key(billing: User, shipping: User, nam
     shipping.release(theirs["leaseId"])
 
 
+def test_key_that_is_known_to_another_token_gives_nothing_away(guarded_service: Service, name: str) -> None:
+    """Also of the same tenant: neither the hold, nor its id, which the key alone does not lead to."""
+    with guarded_service.user(BILLING.token) as billing, guarded_service.user(HOLDER.token) as holder:
+        mine = billing.held(name, key=name)
+        answer = holder.acquire(name, key=name)
+        assert (answer.status_code, answer.json()["code"]) == (422, "key-reused")
+        assert billing.held(name, key=name)["fencingToken"] == mine["fencingToken"]
+        billing.release(mine["leaseId"])
+
+
 def test_nothing_of_another_tenant_is_seen_in_lists_audits_histories_elections_or_events(
     billing: User, shipping: User, oncall: User, name: str
 ) -> None:
