@@ -209,7 +209,6 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         order=_NUMBER_TEXT,
     ),
     "Notes": _object("What was found.", notes=_list("Note")),
-    "Trimmed": _object("Done.", trimmed={"const": True}),
     "Problem": _object(
         "RFC 9457.",
         type={"type": "string", "pattern": "^urn:tenure:[a-z-]+$"},

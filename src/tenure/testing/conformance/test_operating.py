@@ -371,7 +371,7 @@ def test_two_operators_at_once_leave_one_record_per_ticket(world: StoreWorld) ->
     assert all(t == record or f"forced out before, by {record.actor}" in t for t in answers)
 
 
-@needs("for_operators")
+@needs("for_operators", "writes_records")
 def test_verb_remove_is_conditional_and_writes_both_or_neither(world_below: StoreWorld) -> None:
     """A remove takes that very ticket and writes its record; for a ticket that is gone it does neither."""
     world_below.keeps_records = True
