@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,27 @@ def test_etcd_who_may_only_read_can_look_and_not_mend(with_users: Cluster, kind:
         hold.check()
         assert client.operator().audit(name) == ()
         assert hold.release() is True
+
+
+def test_etcd_role_of_the_guide_is_enough_and_leads_nowhere_else(with_users: Cluster) -> None:
+    """The commands in deploy/README.md make a user that can do all below its namespace, and nothing beside it."""
+    guide = (Path(__file__).parent.parent.parent / "deploy" / "README.md").read_text()
+    steps = [line.split()[1:] for line in guide.splitlines() if line.startswith("      etcdctl ")]
+    assert steps.pop() == ["auth", "enable"]
+    for step in steps:
+        done = etcdctl(with_users, *step)
+        assert done.returncode == 0, done.stderr
+    url = f"etcd://tenure:PASSWORD@{with_users.endpoints[0]}"
+    with library.connect(f"{url}/locks", ttl=20, journal=True) as client, client.lock("a").acquire() as hold:
+        hold.store.put("x", b"1")
+        with pytest.raises(library.PermissionDenied):
+            hold.store.absolute.put("elsewhere/x", b"1")
+        stuck = client.lock("b").acquire()
+        client.operator().force_release("b", token=stuck.token, reason="stuck")
+        assert client.operator().history("a") is not None
+        hold.store.delete("x")
+    with library.connect(f"{url}/billing", ttl=20) as client, pytest.raises(library.PermissionDenied):
+        client.lock("a").acquire()
 
 
 def test_zookeeper_what_is_another_identitys_alone(singles: dict[str, Cluster]) -> None:

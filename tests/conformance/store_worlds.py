@@ -336,6 +336,7 @@ class _ThroughService(ServerWorld):
     """
 
     repeats_enter = True  # the service knows the tickets of its clients
+    writes_records = False
 
     def __init__(self, face: Face, cluster: Cluster, service: RunningService) -> None:
         super().__init__(face, cluster)

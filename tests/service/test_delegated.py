@@ -221,6 +221,25 @@ def test_lost_answers_of_release_free_nobody_else(store: StoreWorld, fault: str)
 
 
 @ETCD
+def test_id_of_a_hold_takes_more_than_its_key_to_derive(store: StoreWorld) -> None:
+    """Whoever reads the key somewhere does not know the id: a secret of its caller's is in it."""
+
+    async def test() -> None:
+        async with keeper_of(store, remembers_seconds=4.0) as one, keeper_of(store, remembers_seconds=4.0) as two:
+            grant = await one.acquire(wanted(idempotency="6d0c9e53", secret="token"), wait_seconds=0)
+            assert grant is not None
+            for secret in ("", "guessed"):
+                with pytest.raises(KeyReused):
+                    await two.acquire(wanted(idempotency="6d0c9e53", secret=secret), wait_seconds=0)
+            again = await two.acquire(wanted(idempotency="6d0c9e53", secret="token"), wait_seconds=0)
+            assert again is not None
+            assert again.token == grant.token
+            await two.release(again.id)
+
+    run(test())
+
+
+@ETCD
 def test_key_finds_the_hold_at_another_replica(store: StoreWorld) -> None:
     """The answer was lost, or its replica died: the retry gets the very hold, and no second one."""
 

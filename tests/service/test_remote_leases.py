@@ -10,10 +10,12 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import tenure.aio
+from tenure._admin import journal
 from tenure._backends import memory
 from tenure._core.base.clock import SYSTEM_CLOCK, VirtualClock
 from tenure._core.base.limits import WORKERS_MAX
@@ -23,6 +25,7 @@ from tenure._core.runtime import runtime_of
 from tenure._core.turn import Amend, Leave, Operate, Step
 from tenure.errors import StoreRefused, StoreUnavailable
 from tenure.service import limits
+from tenure.service.api import audit
 from tenure.service.auth.tokens import EVERYBODY, Tenant
 from tenure.service.http.problems import Problem, ProblemCode
 from tenure.service.metrics import RemoteLeaseCounts
@@ -377,6 +380,56 @@ def test_tickets_that_have_left_are_remembered_for_a_while_and_in_bounded_room()
             assert list(lease._left) == ["new"]
 
     asyncio.run(scenario())
+
+
+def test_journal_of_a_tenant_pushes_out_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries of every tenant are bounded apart, however much one of them holds."""
+    monkeypatch.setattr(journal, "_TRIM_ALL_EVERY", 1)
+    monkeypatch.setattr(leases, "JOURNAL_MAX", 3)
+
+    async def go() -> None:
+        async with lender("journals") as (keeps, store):
+
+            def lines() -> list[str]:
+                return sorted(note.resource for note in store.notes.values())
+
+            async def hold(tenant: Tenant, name: str) -> None:
+                _, lease = await keeps.open(tenant, NONCE, 20.0, 0.0, soon(), journal=True)
+                ticket = await entered(keeps, lease, Entry(tenant.inside(name), "me"))
+                await keeps.leave(lease, Leave(lease.store_lease, ticket, soon()))
+                await eventually(lambda: tenant.inside(name) in lines())
+
+            await hold(SHIPPING, "first")
+            for number in range(5):
+                await hold(BILLING, f"name-{number}")
+            await eventually(lambda: len(store.notes) == 4)
+            assert lines() == ["billing/name-2", "billing/name-3", "billing/name-4", "shipping/first"]
+
+    asyncio.run(go())
+
+
+def test_audit_of_a_tenant_pushes_out_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does that of who has all names: records of every tenant are bounded apart."""
+    monkeypatch.setattr(audit, "AUDIT_MAX", 2)
+
+    async def go() -> None:
+        async with tenure.aio.connect("memory://lending-audit", ttl=20) as client:
+            service: Any = Mock(client=client, tokens=Mock(tenants=3))
+
+            async def force(tenant: Tenant, name: str) -> None:
+                hold = await client.lock(name).acquire()
+                call: Any = Mock(fields={"token": hold.token, "reason": "stuck"}, caller=Mock(tenant=tenant))
+                assert (await audit.force_out(service, call, name, "me")).resource == name
+
+            await force(SHIPPING, "shipping/first")
+            for number in range(4):
+                await force(BILLING, f"billing/{number}")
+            for number in range(3):
+                await force(EVERYBODY, f"all-{number}")
+            left = [record.resource for record in await client.operator().audit()]
+            assert left == ["shipping/first", "billing/2", "billing/3", "all-0", "all-1", "all-2"]
+
+    asyncio.run(go())
 
 
 def test_entry_that_is_sent_twice_at_once_is_one_ticket() -> None:

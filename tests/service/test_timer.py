@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import types
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tenure import ClientClosed, InvalidOption
+from tenure.service.holds import idempotency
 from tenure.service.holds.keeper import HeldElsewhere, HoldGone, Keeper, KeyReused, NoSuchHold
 from tests.service.keepers import until, wanted
 from tests.unit.rig import Rig
@@ -319,6 +322,57 @@ def test_key_is_forgotten_after_its_time(rig: Rig) -> None:
             second = await keeper.acquire(wanted("b", idempotency="k"), wait_seconds=0)
             assert second is not None
             assert keeper.statistics()["idempotency_keys"] == 1
+
+    asyncio.run(test())
+
+
+def test_known_key_keeps_nothing_of_its_request(rig: Rig) -> None:
+    """A key is known for minutes: by then the value, of which there may be thousands, is not kept for it."""
+
+    async def test() -> None:
+        async with keeper_of(rig) as keeper:
+            values = [f"{number}" * 60_000 for number in range(8)]
+            ids = {id(value) for value in values}
+            for number, value in enumerate(values):
+                grant = await keeper.acquire(wanted(value=value, idempotency=f"k{number}"), wait_seconds=0)
+                assert grant is not None
+                await keeper.release(grant.id)
+            del grant, value
+            await until(lambda: rig.tickets == 0)
+            assert keeper.statistics()["idempotency_keys"] == 8
+            known = [keeper._calls]
+            reached: set[int] = set()
+            while known and not reached & ids:
+                known = [one for one in gc.get_referents(*known) if id(one) not in reached and _is_ours(one)]
+                reached |= set(map(id, known))
+            assert not reached & ids
+
+    asyncio.run(test())
+
+
+def _is_ours(one: object) -> bool:
+    return not isinstance(one, (type, types.ModuleType, types.FunctionType, asyncio.AbstractEventLoop))
+
+
+def test_keys_of_one_tenant_push_out_none_of_another(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has so many, and beyond that its own oldest is forgotten."""
+    monkeypatch.setattr(idempotency, "KEYS_MAX", 2)
+
+    async def test() -> None:
+        async with keeper_of(rig) as keeper:
+
+            async def token(tenant: str, key: str) -> int:
+                request = wanted(f"{tenant}-{key}", shared=True, tenant=tenant, idempotency=f"{tenant} {key}")
+                grant = await keeper.acquire(request, wait_seconds=0)
+                assert grant is not None
+                return grant.token
+
+            quiet, first = await token("quiet", "k"), await token("loud", "1")
+            for key in ("2", "3", "4"):
+                await token("loud", key)
+            assert keeper.statistics()["idempotency_keys"] == 3
+            assert await token("quiet", "k") == quiet
+            assert await token("loud", "1") != first
 
     asyncio.run(test())
 

@@ -1,4 +1,5 @@
-"""The journal: who held what, for how long, and how it ended; written by the holders' clients that have it on.
+"""The journal: who held what, for how long, and how it ended; written by the holders' clients that have it on, by a
+service for its thin clients.
 
 What it promises: a hold's client writes an entry in the background after the turn has come, and again when the hold
 has ended; no caller ever waits for it, and no hold depends on it. The newest `JOURNAL_PER_LINE_MAX` entries of a line
@@ -51,8 +52,19 @@ _Batch: TypeAlias = list[tuple[JournalEntry, StoredRecord]]
 class Journal:
     """The entries of one client that wait to be written, and their writing. Thread-safe."""
 
-    def __init__(self, admin: Callable[[], StoreAdmin], clock: Clock, workers: Workers, request_seconds: float) -> None:
+    def __init__(
+        self,
+        admin: Callable[[], StoreAdmin],
+        clock: Clock,
+        workers: Workers,
+        request_seconds: float,
+        prefix: str = "",
+        keep: int = JOURNAL_MAX,
+    ) -> None:
+        """Keep at most `keep` entries about lines below `prefix`."""
         self._admin = admin
+        self._prefix = prefix
+        self._keep = keep
         self._clock = clock
         self._workers = workers
         self._request_seconds = request_seconds
@@ -78,11 +90,11 @@ class Journal:
         entry = JournalEntry(
             hold.resource, kind, hold.owner, hold.token, hold.value, acquired_at, waited, ticket_id=hold.id
         )
-        self._add(entry)
+        self.add(entry)
 
         def ended(how: Ending, reason: str, seconds: float) -> None:
             end = dataclasses.replace(entry, value=hold.value, held=seconds, ended=how, reason=reason)
-            self._add(end)
+            self.add(end)
 
         hold._on_end(ended)
 
@@ -109,7 +121,8 @@ class Journal:
             self._dropped += len(self._waiting)
             self._waiting.clear()
 
-    def _add(self, entry: JournalEntry) -> None:
+    def add(self, entry: JournalEntry) -> None:
+        """Have an entry written, in place of one about the same hold. Returns at once, never raises."""
         if self._born != generation():
             return
         key = (entry.resource, entry.token)
@@ -202,7 +215,7 @@ class Journal:
             if count > _TRIM_AT:
                 admin.trim(RecordKind.JOURNAL, resource, JOURNAL_PER_LINE_MAX, until)
         if trim_all:
-            admin.trim_all(RecordKind.JOURNAL, JOURNAL_MAX, until)
+            admin.trim_all(RecordKind.JOURNAL, self._prefix, self._keep, until)
 
     def _write_each(self, batch: _Batch, until: float) -> None:
         """Write each entry of a batch that was refused as a whole, and drop those that are refused alone."""

@@ -97,15 +97,29 @@ class OperatorSteps:
 
     # Forcing out.
 
-    def force_release(self, name: str, token: int, reason: str, actor: str | None) -> Steps[AuditRecord]:
-        """Remove the ticket of this token, and record by whom. Raises NoSuchTicket, UsageError, StoreError."""
+    def force_release(
+        self,
+        name: str,
+        token: int,
+        reason: str,
+        actor: str | None,
+        *,
+        ticket_id: str = "",
+        nonce: str = "",
+        kept: tuple[str, int] = ("", AUDIT_MAX),
+    ) -> Steps[AuditRecord]:
+        """Remove the ticket of this token, and record by whom. Raises NoSuchTicket, UsageError, StoreError.
+
+        A service does so for its clients: with the ticket's id, the nonce of the client's call, and the prefix of the
+        records of which only so many are kept.
+        """
         encode(name)
         validation.count(token, "token", maximum=TOKEN_MAX)
         reason = _sentence(reason, "reason", REASON_BYTES_MAX)
         actor = self._owner if actor is None else _sentence(actor, "actor", OWNER_BYTES_MAX)
         verbs, until = self._admin(), self._until()
         line: Line = yield Operate(lambda until: verbs.line(name, until), until)
-        ticket = next((ticket for ticket in line.tickets if ticket.token == token), None)
+        ticket = next((t for t in line.tickets if t.token == token and ticket_id in ("", t.id)), None)
         if ticket is None:
             return (yield from self._done_before(line, token, reason, actor, until))
         holding = any(t.token == token and t.holds for t in line_info(line, 0.0).tickets)
@@ -118,14 +132,13 @@ class OperatorSteps:
             at=round(wall_time(), 3),
             was_holding=holding,
             ticket_id=ticket.id,
-            nonce=secrets.token_hex(10),
+            nonce=nonce or secrets.token_hex(10),
         )
         removed: bool = yield Operate(lambda until: verbs.remove(ticket, stored_audit(record), until), until)
         if not removed:  # it went by itself meanwhile, or another operator was faster
             line = yield Operate(lambda until: verbs.line(name, until), until)
             return (yield from self._done_before(line, token, reason, actor, until))
-        yield from self._trim(verbs, name, until)
-        return record
+        return (yield from self._written(verbs, record, kept, until))
 
     def _done_before(self, line: Line, token: int, reason: str, actor: str, until: float) -> Steps[AuditRecord]:
         """The record of the same call made before, whose answer was lost perhaps. Raises NoSuchTicket."""
@@ -139,12 +152,19 @@ class OperatorSteps:
                 return record
         raise NoSuchTicket(_nobody_there(line_info(line, wall_time()), token, known))
 
-    def _trim(self, verbs: StoreAdmin, name: str, until: float) -> Steps[None]:
+    def _written(
+        self, verbs: StoreAdmin, record: AuditRecord, kept: tuple[str, int], until: float
+    ) -> Steps[AuditRecord]:
+        """Return the record as it stands in the store, where a service has put its own; and remove the oldest ones."""
+        name, stored, (prefix, keep) = record.resource, stored_audit(record), kept
         try:
+            stands = yield Operate(lambda until: verbs.record(stored.kind, name, stored.name, until), until)
+            record = (stands and read_audit(stands)) or record
             yield Operate(lambda until: verbs.trim(RecordKind.AUDIT, name, AUDIT_PER_LINE_MAX, until), until)
-            yield Operate(lambda until: verbs.trim_all(RecordKind.AUDIT, AUDIT_MAX, until), until)
+            yield Operate(lambda until: verbs.trim_all(RecordKind.AUDIT, prefix, keep, until), until)
         except (StoreError, LeaseLost) as error:  # what was asked for is done, and the next one trims as well
             _log.debug("the audit of %r could not be trimmed: %s", name, error)
+        return record
 
     # Looking back.
 

@@ -106,7 +106,7 @@ class StoreAdmin(Protocol):
         """The record of this name, or None."""
 
     def read(self, kind: RecordKind, resource: str, until: float) -> tuple[StoredRecord, ...]:
-        """Records about one line, by name."""
+        """The newest `RECORDS_READ_MAX` records about one line, by name."""
 
     def browse(self, kind: RecordKind, prefix: str, until: float) -> tuple[StoredRecord, ...]:
         """Records about all lines whose names begin with `prefix`, in the order in which they were made."""
@@ -114,8 +114,8 @@ class StoreAdmin(Protocol):
     def trim(self, kind: RecordKind, resource: str, keep: int, until: float) -> None:
         """Delete all but the last `keep` records about that line."""
 
-    def trim_all(self, kind: RecordKind, keep: int, until: float) -> None:
-        """Delete the oldest records of that kind, until no more than `keep` are left."""
+    def trim_all(self, kind: RecordKind, prefix: str, keep: int, until: float) -> None:
+        """Delete the oldest records of that kind about lines below `prefix`, until no more than `keep` are left."""
 
 
 @runtime_checkable

@@ -128,7 +128,7 @@ class Runtime:
         self._closed_by: object = None
         self.operator: OperatorSteps = OperatorSteps(self.admin, clock, options.timeout, options.owner)
         self._journal: Journal | None = None
-        if options.journal:
+        if options.journal and options.key_places[1] is not None:  # a service keeps it for its clients
             self._journal = Journal(self._admin, clock, self.background, options.timeout)
         self._used = False
         self._born = generation()  # last: a thread that finds it takes no lock

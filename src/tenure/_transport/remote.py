@@ -162,11 +162,8 @@ def read_note(body: Json) -> StoredRecord:
     return StoredRecord(RecordKind(body["shelf"]), body["resource"], body["name"], body["text"], int(body["order"]))
 
 
-def renamed(note: StoredRecord, resource: str, **facts: str) -> StoredRecord:
-    """Change the line's name in a record, and in its text where the text is one of ours.
-
-    `facts` take the place of those in the text.
-    """
+def renamed(note: StoredRecord, resource: str) -> StoredRecord:
+    """Change the line's name in a record, and in its text where the text is one of ours."""
     try:
         body = json.loads(note.text)
         ours = isinstance(body, dict) and body.get("resource") == note.resource
@@ -174,7 +171,7 @@ def renamed(note: StoredRecord, resource: str, **facts: str) -> StoredRecord:
         ours = False
     if not ours:
         return replace(note, resource=resource)
-    text = json.dumps(body | {"resource": resource} | facts, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(body | {"resource": resource}, ensure_ascii=False, separators=(",", ":"))
     return replace(note, resource=resource, text=text)
 
 

@@ -59,8 +59,6 @@ WAITS_AT_ONCE_MAX: Final = 500
 WAITS_OF_STREAM_MAX: Final = 20_000
 COMMIT_BODY_BYTES_MAX: Final = 1024 * 1024
 """Half a megabyte of values, in base64, and their keys."""
-RECORD_BYTES_MAX: Final = 512 * 1024
-"""Text of a stored record: a value of the largest size, escaped as JSON."""
 WAITS_BODY_BYTES_MAX: Final = 1024 * 1024
 """Many waits in one request, each with the handles of its tickets."""
 

@@ -65,7 +65,9 @@ class Service:
         candidates = Candidates(client, elect)
         leaders = Leaders(client, candidates)
         shutdown = Shutdown()
-        remote_leases = RemoteLeases(runtime_of(client), maximum.holds, shutdown)
+        remote_leases = RemoteLeases(
+            runtime_of(client), maximum.holds, shutdown, lambda: 0 if tokens is None else tokens.tenants
+        )
         limits = Limits(maximum, time.monotonic)
         return cls(client, keeper, candidates, leaders, limits, shutdown, remote_leases, tokens)
 

@@ -13,9 +13,10 @@ from tests.servers import Cluster
 from tests.service.http.program import Service, Token, User, serving, write_tokens
 
 KINDS = ("etcd", "zookeeper")
-BILLING = Token("billing-secret", "billing-app", "billing", "acquire,read,elect,operate")
-SHIPPING = Token("shipping-secret", "shipping-app", "shipping", "acquire,read,elect,operate")
-ONCALL = Token("oncall-secret", "on-call", "*", "acquire,read,elect,operate,metrics")
+BILLING = Token("billing-secret", "billing-app", "billing", "acquire,write,read,elect,operate")
+SHIPPING = Token("shipping-secret", "shipping-app", "shipping", "acquire,write,read,elect,operate")
+ONCALL = Token("oncall-secret", "on-call", "*", "acquire,write,read,elect,operate,metrics")
+HOLDER = Token("holder-secret", "holder", "billing", "acquire,read")
 LOOKER = Token("looker-secret", "looker", "billing", "read")
 
 
@@ -73,8 +74,8 @@ def name() -> str:
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of the four tokens above."""
-    return write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", BILLING, SHIPPING, ONCALL, LOOKER)
+    """The file of the tokens above."""
+    return write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", BILLING, SHIPPING, ONCALL, HOLDER, LOOKER)
 
 
 @pytest.fixture(scope="module")

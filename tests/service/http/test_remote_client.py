@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import signal
 import socket
@@ -25,7 +24,7 @@ import pytest
 
 import tenure
 from tenure._admin.models import AuditRecord, stored_audit
-from tenure._admin.protocol import RecordKind, record_name
+from tenure._admin.protocol import RecordKind, StoredRecord, record_name
 from tenure._backends.service import ServiceBackend
 from tenure._backends.service.lease import ServiceLease
 from tenure._core.base.limits import COMMIT_BYTES_MAX
@@ -174,52 +173,61 @@ def test_force_release_is_written_down_under_the_name_of_the_token(guarded_servi
         assert billing.operator().audit(name)[0].resource == name
 
 
-def test_nobody_is_forced_out_without_an_audit_record(guarded_service: Service, name: str) -> None:
-    """Neither no record, nor a record of something else, nor that of another removal will do."""
-    with as_tenant(guarded_service, BILLING.token) as billing:
-        hold = billing.lock(name).acquire(timeout=20)
-        record = AuditRecord(name, hold.token + 1, "me", "stuck", "me", 1.0, True, hold.id, "nonce")
-        of_another = stored_audit(record)
-        journal = dataclasses.replace(
-            stored_audit(dataclasses.replace(record, token=hold.token)), kind=RecordKind.JOURNAL
-        )
-        for note in (None, of_another, journal, dataclasses.replace(of_another, text="{}")):
-            body: Json = {"resource": name, "ticketId": hold.id, "token": str(hold.token)}
-            body["note"] = None if note is None else write_note(note)
-            headers = {"Authorization": f"Bearer {BILLING.token}"}
-            answer = httpx.post(f"{guarded_service.url.rstrip('/')}/v1/operate/remove", json=body, headers=headers)
-            assert answer.status_code == 400
-            assert "audit record" in answer.json()["detail"]
-        assert hold.renew() > 10.0
-
-
 @pytest.mark.parametrize("whose", ["anybody's", "a tenant's"])
-def test_removal_overwrites_no_audit_record_of_another_one(
+def test_audit_record_is_the_services_own_and_so_is_a_warning(
     whose: str, open_service: Service, guarded_service: Service, name: str
 ) -> None:
-    """Neither one of another line nor one of another ticket: it stands where that of this very removal belongs."""
+    """Who, whom and when are what the service knows; nobody is forced out without a reason, and the log has it, too."""
     if whose == "anybody's":
         service, client, headers = open_service, tenure.connect(open_service.url, ttl=20), {}
     else:
         service, client = guarded_service, as_tenant(guarded_service, BILLING.token)
         headers = {"Authorization": f"Bearer {BILLING.token}"}
+    url = f"{service.url.rstrip('/')}/v1/operate/remove"
     with client:
-        operator = client.operator()
-        forced = client.lock(name).acquire(timeout=20)
-        operator.force_release(name, token=forced.token, reason="stuck")
-        before = operator.audit(name)
-        hold = client.lock(f"{name}-b").acquire(timeout=20)
-        record = AuditRecord(f"{name}-b", hold.token, "me", "nothing", "me", 1.0, True, hold.id, "nonce")
-        here, elsewhere = stored_audit(record), stored_audit(dataclasses.replace(record, resource=name))
-        known = record_name(forced.token, forced.id)
-        for note in (elsewhere, dataclasses.replace(elsewhere, name=known), dataclasses.replace(here, name=known)):
-            body = {"resource": f"{name}-b", "ticketId": hold.id, "token": str(hold.token), "note": write_note(note)}
-            answer = httpx.post(f"{service.url.rstrip('/')}/v1/operate/remove", json=body, headers=headers)
-            assert answer.status_code == 400
-            assert "audit record" in answer.json()["detail"]
-        assert operator.audit(name) == before
+        hold = client.lock(name).acquire(timeout=20)
+        forged = AuditRecord(name, hold.token, "somebody", "x", "the boss", 1.0, False, hold.id, "n" * 20)
+        body: Json = {"resource": name, "ticketId": hold.id, "token": str(hold.token), "nonce": "n" * 20, "actor": "me"}
+        for wrong in ({}, {"note": write_note(stored_audit(forged))}, {"reason": "x", "at": 1.0}, {"reason": "a\nb"}):
+            assert httpx.post(url, json=body | wrong, headers=headers).status_code == 400
+        elsewhere = {"ticketId": "0" * 20, "reason": "x"}
+        assert httpx.post(url, json=body | elsewhere, headers=headers).json() == {"removed": False}
         assert hold.renew() > 10.0
-        hold.release()
+        for _ in range(2):  # again after a lost answer
+            assert httpx.post(url, json=body | {"reason": "stuck"}, headers=headers).json() == {"removed": True}
+        (record,) = client.operator().audit(name)
+        actor = "me" if whose == "anybody's" else "me (billing-app)"
+        assert (record.holder, record.actor, record.reason, record.was_holding) == (hold.owner, actor, "stuck", True)
+        assert abs(record.at - time.time()) < 60.0
+    said = [line for line in service.log if line["level"] == "warning" and name in line["message"]]
+    assert any("was forced out of" in line["message"] and actor in line["message"] for line in said)
+
+
+def test_records_are_trimmed_by_the_service_alone(guarded_service: Service) -> None:
+    """No token removes a record, not even one of its own."""
+    with guarded_service.user(BILLING.token) as user:
+        for verb, body in (("trim", {"resource": "a"}), ("trim-all", {})):
+            answer = user.request("POST", f"/v1/operate/{verb}", json={"shelf": "%audit", "keep": 1, **body})
+            assert answer.status_code == 404
+
+
+def test_journal_is_written_by_the_service_and_by_nobody_else(guarded_service: Service, name: str) -> None:
+    """Of a hold that it knows itself; there is no way to have anything else written down."""
+    with guarded_service.user(BILLING.token) as user:
+        note = StoredRecord(RecordKind.JOURNAL, name, record_name(1, "x"), "{}")
+        answer = user.request("POST", "/v1/operate/write", json={"notes": [write_note(note)]})
+        assert answer.status_code == 404
+    with tenure.connect(guarded_service.url, user="me", password=BILLING.token, ttl=20, journal=True) as billing:
+        operator = billing.operator()
+        with billing.lock(name) as hold:
+            eventually(lambda: operator.history(name) != ())
+            (entry,) = operator.history(name)
+            assert (entry.token, entry.ticket_id, entry.ended, entry.derived) == (hold.token, hold.id, None, False)
+        eventually(
+            lambda: operator.history(name)[0].ended is tenure.Ending.RELEASED and not operator.history(name)[0].derived
+        )
+        with as_tenant(guarded_service, SHIPPING.token) as shipping:
+            assert shipping.operator().history(name) == ()
 
 
 def test_program_that_dies_behind_a_living_service_loses_its_lock(

@@ -11,7 +11,7 @@ import pytest
 
 import tenure
 from tests.cli.program import eventually
-from tests.service.http.conftest import BILLING, LOOKER, ONCALL, SHIPPING
+from tests.service.http.conftest import BILLING, HOLDER, LOOKER, ONCALL, SHIPPING
 from tests.service.http.program import Service, Token, User, refused, serving, write_tokens
 
 
@@ -109,6 +109,16 @@ def test_key_of_another_tenant_is_another_key(billing: User, shipping: User, nam
     shipping.release(theirs["leaseId"])
 
 
+def test_key_that_is_known_to_another_token_gives_nothing_away(guarded_service: Service, name: str) -> None:
+    """Also of the same tenant: neither the hold, nor its id, which the key alone does not lead to."""
+    with guarded_service.user(BILLING.token) as billing, guarded_service.user(HOLDER.token) as holder:
+        mine = billing.held(name, key=name)
+        answer = holder.acquire(name, key=name)
+        assert (answer.status_code, answer.json()["code"]) == (422, "key-reused")
+        assert billing.held(name, key=name)["fencingToken"] == mine["fencingToken"]
+        billing.release(mine["leaseId"])
+
+
 def test_nothing_of_another_tenant_is_seen_in_lists_audits_histories_elections_or_events(
     billing: User, shipping: User, oncall: User, name: str
 ) -> None:
@@ -147,6 +157,33 @@ def test_actor_of_a_force_release_is_who_the_token_says(billing: User, name: str
     reply = billing.held(name)
     record = billing.force(name, reply["fencingToken"], actor="on-call").json()
     assert record["actor"] == "on-call (billing-app)"
+
+
+def test_keys_need_a_scope_of_their_own_and_stay_in_the_tenants_place(
+    guarded_service: Service, client: tenure.Client, name: str
+) -> None:
+    """Without `write` a holder only reads; with it no key leads out of its tenant's place, to tickets or records."""
+    holder = tenure.connect(guarded_service.url, user="me", password=HOLDER.token, ttl=20)
+    with holder, holder.lock(name) as hold:
+        assert hold.store.get("x") is None
+        with pytest.raises(tenure.PermissionDenied, match="scope 'write'"):
+            hold.store.put("x", b"")
+    writer = tenure.connect(guarded_service.url, user="me", password=BILLING.token, ttl=20)
+    with writer, writer.lock(name) as hold, guarded_service.user(BILLING.token) as user, client.lock(name) as direct:
+        path = f"{hold._lease._path}/commit"  # type: ignore[attr-defined]
+        body: dict[str, Any] = {"ticketId": hold.id, "token": str(hold.token), "version": None}
+        for odd in ("/x", "..", "../x", "a/../../x", "./x", "a//x", "../../%audit/x", "a\x00"):
+            for writes in ([{"key": odd, "value": ""}], [{"key": "x", "value": ""}, {"key": odd, "value": None}]):
+                answer = user.request("POST", path, json={**body, "writes": writes})
+                assert (answer.status_code, answer.json()["code"]) == (400, "invalid-field"), odd
+        for key in (name, f"%audit/{name}", f"%journal/{name}/x", f"shipping/{name}", "*"):
+            hold.store.put(key, b"mine")
+            record = direct.store.get(f"billing/{key}")
+            assert record is not None
+            assert (record.value, direct.store.get(key)) == (b"mine", None)
+            hold.store.delete(key)
+        assert not writer.operator().audit(name) + writer.operator().history(name)
+        assert len(client.operator().line(f"billing/{name}").tickets) == 1
 
 
 def test_scopes_bound_what_a_token_is_good_for(guarded_service: Service, name: str) -> None:

@@ -25,7 +25,7 @@ from tenure._backends.etcd.requests import (
     WatchRequest,
 )
 from tenure._backends.etcd.wire import Wire
-from tenure._core.base.limits import PAGE_KEYS
+from tenure._core.base.limits import PAGE_KEYS, RECORDS_READ_MAX
 from tenure._core.base.signals import Signal
 from tenure._core.base.validation import decode, encode
 from tenure._core.belief import Belief
@@ -158,8 +158,9 @@ class EtcdAdmin:
         return self._read_note(shelf, found[0]) if found else None
 
     def read(self, shelf: RecordKind, resource: str, until: float) -> tuple[StoredRecord, ...]:
-        answer = self._ask(Range(*_below(self._shelf(shelf, resource)), by_key=True), until)
-        return tuple(n for kv in answer.key_values if (n := self._read_note(shelf, kv)) is not None)
+        newest = Range(*_below(self._shelf(shelf, resource)), RECORDS_READ_MAX, newest_first=True)
+        found = (self._read_note(shelf, kv) for kv in self._ask(newest, until).key_values)
+        return tuple(sorted((note for note in found if note is not None), key=lambda note: note.name))
 
     def browse(self, shelf: RecordKind, prefix: str, until: float) -> tuple[StoredRecord, ...]:
         start, end = _below(f"{self._namespace}/{shelf.value}/{segment_prefix(prefix)}".encode())
@@ -177,8 +178,8 @@ class EtcdAdmin:
         names = self._ask(Range(*_below(self._shelf(shelf, resource)), by_key=True, keys_only=True), until).key_values
         self._delete([kv.key for kv in names[:-keep]], until)
 
-    def trim_all(self, shelf: RecordKind, keep: int, until: float) -> None:
-        start, end = _below(f"{self._namespace}/{shelf.value}/".encode())
+    def trim_all(self, shelf: RecordKind, prefix: str, keep: int, until: float) -> None:
+        start, end = _below(f"{self._namespace}/{shelf.value}/{segment_prefix(prefix)}".encode())
         counts = self._ask(Range(start, end, count_only=True), until).counts
         excess = sum(counts) - keep
         while excess > 0:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from tenure._admin.protocol import NamesPage, RecordKind, StoredRecord, TimeLeft, listed_as, name_of, segment_prefix
 from tenure._backends.memory.server import MemoryFaults, MemoryStore
-from tenure._core.base.limits import PAGE_KEYS
+from tenure._core.base.limits import PAGE_KEYS, RECORDS_READ_MAX
 from tenure._core.base.signals import Signal
 from tenure._core.base.validation import encode
 from tenure._core.belief import Belief
@@ -92,19 +92,16 @@ class MemoryAdmin:
         return self._ask("note", until, lambda: self._store.notes.get(self._path(shelf, resource, name)))
 
     def read(self, shelf: RecordKind, resource: str, until: float) -> tuple[StoredRecord, ...]:
-        return self._ask("read_notes", until, lambda: tuple(self._about(shelf, resource)))
+        return self._ask("read_notes", until, lambda: tuple(self._about(shelf, resource)[-RECORDS_READ_MAX:]))
 
     def browse(self, shelf: RecordKind, prefix: str, until: float) -> tuple[StoredRecord, ...]:
-        def found() -> tuple[StoredRecord, ...]:
-            return tuple(note for note in self._of(shelf) if note.resource.startswith(prefix))
-
-        return self._ask("browse", until, found)
+        return self._ask("browse", until, lambda: tuple(self._of(shelf, prefix)))
 
     def trim(self, shelf: RecordKind, resource: str, keep: int, until: float) -> None:
         self._ask("trim", until, lambda: self._drop(self._about(shelf, resource)[:-keep]))
 
-    def trim_all(self, shelf: RecordKind, keep: int, until: float) -> None:
-        self._ask("trim", until, lambda: self._drop(self._of(shelf)[:-keep]))
+    def trim_all(self, shelf: RecordKind, prefix: str, keep: int, until: float) -> None:
+        self._ask("trim", until, lambda: self._drop(self._of(shelf, prefix)[:-keep]))
 
     def _drop(self, notes: Iterable[StoredRecord]) -> None:
         for note in notes:
@@ -113,10 +110,11 @@ class MemoryAdmin:
     def _about(self, shelf: RecordKind, resource: str) -> list[StoredRecord]:
         return sorted((note for note in self._of(shelf) if note.resource == resource), key=lambda note: note.name)
 
-    def _of(self, shelf: RecordKind) -> list[StoredRecord]:
-        """List the records of one kind, in the order in which they were made."""
+    def _of(self, shelf: RecordKind, prefix: str = "") -> list[StoredRecord]:
+        """List the records of one kind about lines below `prefix`, in the order in which they were made."""
         root = f"{self._namespace}/{shelf.value}/"
-        found = [note for path, note in self._store.notes.items() if path.startswith(root)]
+        notes = self._store.notes.items()
+        found = [note for path, note in notes if path.startswith(root) and note.resource.startswith(prefix)]
         return sorted(found, key=lambda note: note.order)
 
     def _line(self, resource: str) -> str:

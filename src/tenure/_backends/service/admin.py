@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tenure._admin.models import read_audit
 from tenure._admin.protocol import NamesPage, RecordKind, StoredRecord, TimeLeft
 from tenure._backends.service.calls import Calls
 from tenure._backends.service.changes import Changes
@@ -13,6 +14,7 @@ from tenure._core.belief import Belief
 from tenure._core.lease import Line, Ticket
 from tenure._transport import remote
 from tenure._transport.remote import Json
+from tenure.errors import StoreRefused
 
 
 class ServiceAdmin:
@@ -50,17 +52,21 @@ class ServiceAdmin:
         return signal
 
     def remove(self, ticket: Ticket, note: StoredRecord | None, until: float) -> bool:
+        record = None if note is None else read_audit(note)
+        if record is None:
+            raise StoreRefused("a service removes no ticket without an audit record, which says why")
         body = {
             "resource": self._calls.inside(ticket.resource),
             "ticketId": ticket.id,
             "token": str(ticket.token or 0),
-            "note": None if note is None else self._written(note),
+            "reason": record.reason,
+            "actor": record.actor,
+            "nonce": record.nonce,
         }
         return bool(self._ask("remove", body, until)["removed"])
 
     def write(self, notes: Sequence[StoredRecord], until: float) -> Mapping[str, int]:
-        answer = self._ask("write", {"notes": [self._written(note) for note in notes]}, until)
-        return {self._calls.outside(resource): count for resource, count in answer["counts"].items()}
+        raise StoreRefused("a service writes the journal itself, about the holds under its clients' leases")
 
     def record(self, shelf: RecordKind, resource: str, name: str, until: float) -> StoredRecord | None:
         notes = self._notes("note", self._about(shelf, resource) | {"name": name}, until)
@@ -73,10 +79,10 @@ class ServiceAdmin:
         return self._notes("browse", {"shelf": shelf.value, "prefix": self._calls.inside(prefix)}, until)
 
     def trim(self, shelf: RecordKind, resource: str, keep: int, until: float) -> None:
-        self._ask("trim", self._about(shelf, resource) | {"keep": keep}, until)
+        """Do nothing: the service keeps its own bounds."""
 
-    def trim_all(self, shelf: RecordKind, keep: int, until: float) -> None:
-        self._ask("trim-all", {"shelf": shelf.value, "keep": keep}, until)
+    def trim_all(self, shelf: RecordKind, prefix: str, keep: int, until: float) -> None:
+        """Do nothing: the service keeps its own bounds."""
 
     def _ask(self, verb: str, body: Json, until: float) -> Any:  # Any: JSON
         return self._calls.ask(f"/v1/operate/{verb}", body, until)
@@ -87,6 +93,3 @@ class ServiceAdmin:
 
     def _about(self, shelf: RecordKind, resource: str) -> Json:
         return {"shelf": shelf.value, "resource": self._calls.inside(resource)}
-
-    def _written(self, note: StoredRecord) -> Json:
-        return remote.write_note(remote.renamed(note, self._calls.inside(note.resource)))

@@ -72,6 +72,7 @@ class ServiceLease:
         self._path = ""
         self._lease_id = ""
         self._lock_delay = lock_delay
+        self._lost = False
         self.admin = ServiceAdmin(self._calls, self._changes, self._belief)
         self.id = ""
         self.ttl = ttl
@@ -183,6 +184,7 @@ class ServiceLease:
 
     def close(self, until: float) -> None:
         delayed = self._lock_delay > 0 and self.state is LeaseState.LOST
+        self._lost = self._lost or self.state is LeaseState.LOST
         self._belief.end(LeaseState.CLOSED, "the client was closed")
         with self._guard:  # an opening under way ends first
             path = self._path
@@ -223,7 +225,12 @@ class ServiceLease:
         self._context.hub.emit("lease_opened", lease_id=self.id, ttl=self.ttl)
 
     def _ask_for_lease(self, until: float) -> tuple[float, tuple[str, int], Json]:
-        body = {"nonce": self._nonce, "ttlSeconds": self.ttl, "lockDelaySeconds": self._lock_delay}
+        body = {
+            "nonce": self._nonce,
+            "ttlSeconds": self.ttl,
+            "lockDelaySeconds": self._lock_delay,
+            "journal": self._replicas.journal,
+        }
 
         def attempt() -> tuple[float, tuple[str, int], Json]:
             sent = self._clock.now()
@@ -252,6 +259,7 @@ class ServiceLease:
         if state.over and self._heartbeat is not None:
             self._heartbeat.stop()
         if state is LeaseState.LOST:
+            self._lost = True
             self._context.hub.emit("lease_lost", lease_id=self.id, ttl=self.ttl, reason=reason)
             if self._lock_delay or not self._path:
                 return  # whoever comes next has to wait until the service ends it
@@ -259,7 +267,7 @@ class ServiceLease:
 
     def _close(self, until: float) -> None:
         try:
-            self._calls.ask(f"{self._path}/close", {}, until)
+            self._calls.ask(f"{self._path}/close", {"lost": self._lost}, until)
         except LeaseIsOver:
             return
 
@@ -360,6 +368,7 @@ class Replicas:
 
     def __init__(self, options: Options, context: BackendContext) -> None:
         self._options = options
+        self.journal = options.journal
         self._context = context
         self.any = Replica(options, context)
         self._guard = threading.RLock()  # guards _lenders

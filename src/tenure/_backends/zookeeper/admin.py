@@ -32,7 +32,7 @@ from tenure._admin.protocol import (
 from tenure._backends.zookeeper import codec
 from tenure._backends.zookeeper.connection import Pending, ZooKeeperSession
 from tenure._backends.zookeeper.lines import ZooKeeperLines
-from tenure._core.base.limits import PAGE_KEYS, REQUESTS_AT_ONCE_MAX
+from tenure._core.base.limits import PAGE_KEYS, RECORDS_READ_MAX, REQUESTS_AT_ONCE_MAX
 from tenure._core.base.signals import Signal
 from tenure._core.base.validation import encode
 from tenure._core.belief import Belief
@@ -222,11 +222,14 @@ class ZooKeeperAdmin:
         return next(iter(self._notes(shelf, [(resource, name)], until)), None)
 
     def read(self, shelf: RecordKind, resource: str, until: float) -> tuple[StoredRecord, ...]:
-        return self._exchange(lambda: tuple(self._notes(shelf, self._names(shelf, [resource], until), until)), until)
+        return self._exchange(lambda: tuple(self._newest(shelf, resource, until)), until)
+
+    def _newest(self, shelf: RecordKind, resource: str, until: float) -> Iterable[StoredRecord]:
+        return self._notes(shelf, self._names(shelf, [resource], until)[-RECORDS_READ_MAX:], until)
 
     def browse(self, shelf: RecordKind, prefix: str, until: float) -> tuple[StoredRecord, ...]:
         def attempt() -> tuple[StoredRecord, ...]:
-            names = self._names(shelf, [name for name in self._about(shelf, until) if name.startswith(prefix)], until)
+            names = self._names(shelf, self._about(shelf, prefix, until), until)
             return tuple(sorted(self._notes(shelf, names, until), key=lambda note: note.order))
 
         return self._exchange(attempt, until)
@@ -234,18 +237,18 @@ class ZooKeeperAdmin:
     def trim(self, shelf: RecordKind, resource: str, keep: int, until: float) -> None:
         self._exchange(lambda: self._delete(shelf, self._names(shelf, [resource], until)[:-keep], until), until)
 
-    def trim_all(self, shelf: RecordKind, keep: int, until: float) -> None:
+    def trim_all(self, shelf: RecordKind, prefix: str, keep: int, until: float) -> None:
         def attempt() -> None:
-            names = self._names(shelf, list(self._about(shelf, until)), until)
+            names = self._names(shelf, self._about(shelf, prefix, until), until)
             names.sort(key=lambda about_and_name: about_and_name[1])  # by token: a czxid, so the whole store's order
             self._delete(shelf, names[:-keep], until)
 
         self._exchange(attempt, until)
 
-    def _about(self, shelf: RecordKind, until: float) -> Iterator[str]:
-        """List the lines that have records of that kind."""
-        children = self._children(f"{self._root}/{shelf.value}", until)
-        return (name for child in children if (name := name_of(child)) is not None)
+    def _about(self, shelf: RecordKind, prefix: str, until: float) -> list[str]:
+        """List the lines below `prefix` that have records of that kind."""
+        names = map(name_of, self._children(f"{self._root}/{shelf.value}", until))
+        return [name for name in names if name is not None and name.startswith(prefix)]
 
     def _names(self, shelf: RecordKind, resources: Sequence[str], until: float) -> list[tuple[str, str]]:
         """List line and name of each record about these lines."""

@@ -82,6 +82,8 @@ AUDIT_MAX: Final = 1000
 JOURNAL_PER_LINE_MAX: Final = 50
 JOURNAL_MAX: Final = 10_000
 """Journal entries that are kept; for a moment there may be a quarter more of a line's."""
+RECORDS_READ_MAX: Final = 128
+"""Records about one line that are read at once, the newest: no fewer than are kept of either kind."""
 JOURNAL_WAITING_MAX: Final = 1024
 """Journal entries of one client that wait to be written; more are dropped, and counted."""
 JOURNAL_PAUSE: Final = 0.25

@@ -91,7 +91,8 @@ def serve(
     reads tokens and certificate again.
 
     A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256, parted by spaces; # begins a comment. A tenant
-    sees and touches only its own names; * is all of them. Scopes are acquire, read, elect, operate and metrics.
+    sees and touches only its own names; * is all of them. Scopes are acquire, write (keys
+    of hold.store), read, elect, operate and metrics.
 
     \b
     TOKEN=$(openssl rand -hex 32)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Final
 
-from tenure._core.base.limits import OWNER_BYTES_MAX, REASON_BYTES_MAX
+from tenure._admin.models import AuditRecord
+from tenure._core.base.limits import AUDIT_MAX, OWNER_BYTES_MAX, REASON_BYTES_MAX
+from tenure._core.drivers.asyncio import arun
+from tenure._core.runtime import runtime_of
 from tenure.errors import NoSuchTicket
 from tenure.service.api import serialize
 from tenure.service.api.lines import LIMIT, NAME, PREFIX
@@ -16,6 +20,11 @@ from tenure.service.http.request import HttpResponse
 from tenure.service.http.routing import Route, RouteCall
 from tenure.service.service import Service
 
+_log = logging.getLogger("tenure.service")
+REASON: Final = Field(
+    "reason", Text(REASON_BYTES_MAX, minimum=1), "Why, for whoever asks later.", example="stuck since noon"
+)
+
 
 async def force_release(service: Service, call: RouteCall) -> HttpResponse:
     """Force the owner of one ticket out of a line."""
@@ -23,7 +32,7 @@ async def force_release(service: Service, call: RouteCall) -> HttpResponse:
     name = tenant.inside(call.fields["name"])
     actor = actor_of(call.caller, call.fields["actor"])
     try:
-        record = await service.operator.force_release(name, token=token, reason=call.fields["reason"], actor=actor)
+        record = await force_out(service, call, name, actor)
     except NoSuchTicket as error:
         line = await service.operator.line(name)
         if not line.tickets:
@@ -33,6 +42,19 @@ async def force_release(service: Service, call: RouteCall) -> HttpResponse:
             f"no ticket with token {token} stands in this line, so nobody was forced out; look at it again",
         ) from error
     return HttpResponse(200, json.dumps(serialize.record(tenant, record)).encode())
+
+
+async def force_out(service: Service, call: RouteCall, name: str, actor: str, **known: str) -> AuditRecord:
+    """Remove the ticket that a request names, with a record of the service's own making. Raises NoSuchTicket."""
+    runtime, tenant = runtime_of(service.client), call.caller.tenant
+    token, reason = call.fields["token"], call.fields["reason"]
+    # Who has all names keeps no tenant's records back: as many as they all may have.
+    others = 0 if tenant.prefix or service.tokens is None else service.tokens.tenants
+    kept = (tenant.prefix, AUDIT_MAX * (1 + others))
+    steps = runtime.operator.force_release(name, token, reason, actor, **known, kept=kept)
+    record = await arun(steps, runtime.clock, runtime.workers)
+    _log.warning("%r (token %d) was forced out of %r by %r: %r", record.holder, token, name, record.actor, reason)
+    return record
 
 
 async def audit(service: Service, call: RouteCall) -> HttpResponse:
@@ -73,9 +95,7 @@ ROUTES: Final = (
         parameters=(NAME,),
         body=(
             Field("token", TokenText(), "Of the ticket that is meant, as it was shown.", example="33"),
-            Field(
-                "reason", Text(REASON_BYTES_MAX, minimum=1), "Why, for whoever asks later.", example="stuck since noon"
-            ),
+            REASON,
             Field("actor", Text(OWNER_BYTES_MAX, minimum=1), "Who does it; the token's name stands beside it.", None),
         ),
         body_example={"token": "33", "reason": "stuck since noon", "actor": "alice"},
@@ -91,7 +111,7 @@ ROUTES: Final = (
         name="audit",
         tag="lines",
         summary="Who was forced out",
-        about="The newest first. 100 of a line are kept, and 1000 in all.",
+        about="The newest first. 100 of a line are kept, and 1000 of a tenant.",
         parameters=(PREFIX, LIMIT),
         answer="Audit",
         answer_about="The records.",

@@ -64,6 +64,8 @@ async def acquire(service: Service, call: RouteCall) -> HttpResponse:
         shared=fields["shared"],
         value=fields["value"],
         idempotency=_idempotency_key(call),
+        tenant=tenant.name,
+        secret=call.caller.digest.hex(),
     )
     with call.usage.acquiring():
         grant = await _wait_for_grant(service, call, request, fields["waitSeconds"])
@@ -240,8 +242,8 @@ ROUTES: Final = (
             "lives for `ttlSeconds` from its grant, and only `renew` lets it live longer: stop the protected work when "
             "`remainingSeconds` have passed since you **sent** the request, whatever `expiresAt` says by your clock. "
             "Hand `fencingToken` or `fence` to the resource, so that it can refuse older ones. Waiting ends, and "
-            "leaves nothing behind, when you hang up. With an Idempotency-Key the same request may be sent again after "
-            "a lost answer: it finds the hold, and does not take another."
+            "leaves nothing behind, when you hang up. With an Idempotency-Key the same request may be sent again, with "
+            "the same token, after a lost answer: it finds the hold, and does not take another."
         ),
         headers=(
             Field("Idempotency-Key", _KEY, "Unguessable, and new for every request: a UUID.", None, "1d7c8a3e-5b0e"),

@@ -209,8 +209,6 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         order=_NUMBER_TEXT,
     ),
     "Notes": _object("What was found.", notes=_list("Note")),
-    "NoteCounts": _object("By line.", counts={"type": "object", "additionalProperties": _COUNT}),
-    "Trimmed": _object("Done.", trimmed={"const": True}),
     "Problem": _object(
         "RFC 9457.",
         type={"type": "string", "pattern": "^urn:tenure:[a-z-]+$"},

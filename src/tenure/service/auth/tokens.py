@@ -57,6 +57,8 @@ class Scope(enum.Enum):
 
     ACQUIRE = "acquire"
     """Acquire, renew and release."""
+    WRITE = "write"
+    """Write keys of `hold.store`, under a hold; to read them takes `acquire`."""
     READ = "read"
     """See lines, holds of the past, audit records, and their changes."""
     ELECT = "elect"
@@ -133,6 +135,11 @@ class Tokens:
             if hmac.compare_digest(known.digest, digest):
                 found = known
         return found
+
+    @property
+    def tenants(self) -> int:
+        """The number of tenants."""
+        return len({caller.tenant for known in self._known.values() for caller in known})
 
     def knows(self, caller: Caller) -> bool:
         """Say whether the token that this caller showed is still good for the same tenant and scopes."""

@@ -34,6 +34,20 @@ _FRESH: Final = 0.9
 _log = logging.getLogger("tenure")
 
 
+class KeyDigests(NamedTuple):
+    """Digests of an idempotency key, none of which says anything of another."""
+
+    mark: str
+    """By the key alone: by it whoever sends the request again, at whichever replica, finds the first try's mark."""
+    secret: str
+    """By the key and the caller's secret: the hold's, which is part of its id."""
+
+    @classmethod
+    def of(cls, key: str, secret: str) -> KeyDigests:
+        # "mark" goes into what is stored: another word would be another key.
+        return cls(_derived("mark", key), _derived("hold", f"{key}\n{secret}"))
+
+
 class Withdrawal(NamedTuple):
     """The facts by which a hold is withdrawn that was granted for an idempotency key, and delivered to no caller."""
 
@@ -76,7 +90,7 @@ class DelegatedHolds:
         """Numbers for operators."""
         return {"delegated_holds": len(self._last_grants), "leases": self._delegation.statistics()}
 
-    async def take(self, request: LineRequest, wait_seconds: float, key: str | None) -> DelegatedHold | None:
+    async def take(self, request: LineRequest, wait_seconds: float, key: KeyDigests | None) -> DelegatedHold | None:
         """Wait for the turn of `request`. Raises HoldGone where `key` is spent, KeyReused."""
         try:
             return await self._enter_limit.run(
@@ -114,13 +128,16 @@ class DelegatedHolds:
             except TenureError as error:  # its own TTL ends it
                 _log.warning("the hold of %r could not be released while shutting down: %s", grant.id.resource, error)
 
-    def _enter_twice(self, request: LineRequest, key: str | None, wait_seconds: float) -> Steps[DelegatedHold | None]:
+    def _enter_twice(
+        self, request: LineRequest, key: KeyDigests | None, wait_seconds: float
+    ) -> Steps[DelegatedHold | None]:
         """Take a turn; once more where the lease, one from the pool, had died: no place in a line was lost with it."""
         patience = self._runtime.patience(wait_seconds)
         # From the key, so that whoever repeats the request, at whichever replica, finds the same ticket.
-        secret = secrets.token_urlsafe(16) if key is None else _derived("hold", key)
-        # "mark" goes into what is stored: another word would be another key.
-        once = None if key is None else IdempotencyKey(_derived("mark", key), _digest(request), self._remembers_seconds)
+        secret, once = secrets.token_urlsafe(16), None
+        if key is not None:
+            secret = key.secret
+            once = IdempotencyKey(key.mark, digest_of_request(request, key), self._remembers_seconds)
         try:
             return (yield from self._wait_and_entrust(request, patience, secret, once))
         except NeverEntered:
@@ -224,6 +241,7 @@ def _derived(purpose: str, key: str) -> str:
     return hashlib.sha256(f"tenure {purpose} {key}".encode()).hexdigest()[:40]
 
 
-def _digest(request: LineRequest) -> str:
+def digest_of_request(request: LineRequest, key: KeyDigests) -> str:
+    """Hash what a request wants, and for whom."""
     facts = [request.resource, request.ttl, request.owner, request.mode.value, request.weight, request.limit]
-    return hashlib.sha256(json.dumps([*facts, request.value]).encode()).hexdigest()[:40]
+    return hashlib.sha256(json.dumps([*facts, request.value, key.secret]).encode()).hexdigest()[:40]

@@ -41,7 +41,7 @@ from tenure._core.runtime import Runtime, runtime_of
 from tenure.errors import AcquireTimeout, ClientClosed, InvalidOption, TenureError
 from tenure.fencing._fence import Fence
 from tenure.service.holds.concurrency import CLOSING, EnterLimit, Waiters
-from tenure.service.holds.delegated import DelegatedHold, DelegatedHolds, Withdrawal
+from tenure.service.holds.delegated import DelegatedHold, DelegatedHolds, KeyDigests, Withdrawal, digest_of_request
 from tenure.service.holds.hold_id import HeldElsewhere, HoldGone, HoldId, NoSuchHold, TimedId, read_id, write_id
 from tenure.service.holds.idempotency import IdempotentCalls
 from tenure.service.holds.timer import TimedHold, TimedHolds
@@ -63,6 +63,10 @@ class AcquireRequest:
     value: str = ""
     idempotency: str | None = field(default=None, repr=False)
     """Requests with one key are one hold, whatever answers were lost. As hard to guess as the id of a hold."""
+    tenant: str = ""
+    """Whose key it is: each has a number of them."""
+    secret: str = field(default="", repr=False)
+    """Text that only the caller and all replicas know: with the key alone nobody can derive the hold's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,9 @@ class Keeper:
 
     def __init__(self, client: aio.Client, *, address: str = "", remembers_seconds: float = 600.0) -> None:
         self._runtime: Runtime = runtime_of(client)
-        self._calls: IdempotentCalls[AcquireRequest, Grant] = IdempotentCalls(self._runtime.clock, remembers_seconds)
+        self._calls: IdempotentCalls[Grant] = IdempotentCalls(
+            self._runtime.clock, remembers_seconds, lambda grant: grant.id
+        )
         self._enter_limit = EnterLimit(self._runtime)
         lanes = Lanes(self._runtime.workers, WORKERS_MAX if self._runtime.goes_aside else 0)
         self._timer_holds = TimedHolds(self._runtime, self._enter_limit, lanes, address)
@@ -125,11 +131,13 @@ class Keeper:
         give_up = self._runtime.clock.now() + validation.seconds(wait_seconds, "wait_seconds", minimum=0.0)
         if key is None:
             return await self._wait_for_turn(line_request, None, give_up)
+        once = KeyDigests.of(key, request.secret)
         return await self._calls.run(
-            key,
-            dataclasses.replace(request, idempotency=None),
-            acquire=lambda: self._wait_for_turn(line_request, key, give_up),
-            find=lambda grant: self.renew(grant.id),
+            request.tenant,
+            once.mark,
+            digest_of_request(line_request, once),
+            acquire=lambda: self._wait_for_turn(line_request, once, give_up),
+            find=self.renew,
             undo=self._undo,
             give_up=give_up,
         )
@@ -186,7 +194,7 @@ class Keeper:
             **delegated,
         }
 
-    async def _wait_for_turn(self, request: LineRequest, key: str | None, give_up: float) -> Grant | None:
+    async def _wait_for_turn(self, request: LineRequest, key: KeyDigests | None, give_up: float) -> Grant | None:
         if self._closed:
             raise ClientClosed(CLOSING)
         wait_seconds = max(0.0, give_up - self._runtime.clock.now())

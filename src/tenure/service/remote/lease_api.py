@@ -23,10 +23,22 @@ from tenure._core.base.limits import (
 from tenure._core.base.validation import checked_key, keys_root
 from tenure._core.lease import Committed, Compare, Delete, Fate, Line, Mode, Put, Reach, Record, Ticket
 from tenure._core.runtime import runtime_of
-from tenure._core.turn import Amend, Commit, Leave, Look, Operate, Read, Survey, Touch
+from tenure._core.turn import Amend, Commit, Leave, Operate, Read, Survey, Touch
 from tenure._transport import remote
 from tenure.service.auth.tokens import Scope
-from tenure.service.http.fields import Blob, Field, Items, Maybe, NumberText, OneOf, SecondsField, Shape, Text, Whole
+from tenure.service.http.fields import (
+    Blob,
+    Field,
+    Flag,
+    Items,
+    Maybe,
+    NumberText,
+    OneOf,
+    SecondsField,
+    Shape,
+    Text,
+    Whole,
+)
 from tenure.service.http.problems import OF_THE_STORE, Problem, ProblemCode
 from tenure.service.http.request import HttpResponse
 from tenure.service.http.routing import Handler, Route, RouteCall
@@ -107,7 +119,12 @@ async def open_lease(service: Service, call: RouteCall) -> HttpResponse:
         raise draining()
     fields, tenant, runtime = call.fields, call.caller.tenant, runtime_of(service.client)
     lease_id, lease = await service.remote_leases.open(
-        tenant, fields["nonce"], fields["ttlSeconds"], fields["lockDelaySeconds"], request_until(service, call)
+        tenant,
+        fields["nonce"],
+        fields["ttlSeconds"],
+        fields["lockDelaySeconds"],
+        request_until(service, call),
+        journal=fields["journal"],
     )
     return json_response(
         {
@@ -132,7 +149,9 @@ async def renew(service: Service, call: RouteCall) -> HttpResponse:
 
 async def close(service: Service, call: RouteCall) -> HttpResponse:
     """End a lease; all of its tickets go."""
-    await service.remote_leases.close(call.caller.tenant, call.fields["leaseId"], request_until(service, call))
+    await service.remote_leases.close(
+        call.caller.tenant, call.fields["leaseId"], request_until(service, call), lost=call.fields["lost"]
+    )
     return json_response({"closed": True})
 
 
@@ -159,9 +178,7 @@ async def look(service: Service, call: RouteCall) -> HttpResponse:
     ticket = lease.tickets.get(call.fields["ticketId"])
     line = Line("", (), 0)
     if ticket is not None:
-        line = await service.remote_leases.run_for(
-            lease, Look(lease.store_lease, ticket, reach, request_until(service, call))
-        )
+        line = await service.remote_leases.look(lease, ticket, reach, request_until(service, call))
     return json_response(line_json(service, call, line))
 
 
@@ -302,6 +319,7 @@ def _verb(
     body: dict[str, Any] | None = None,
     example: Any = None,
     problems: tuple[ProblemCode, ...] = (),
+    scope: Scope = Scope.ACQUIRE,
     **more: Any,
 ) -> Route:
     """Make the route of a verb of an open lease."""
@@ -309,7 +327,7 @@ def _verb(
         method="POST",
         path=f"/v1/leases/{{leaseId}}/{name}",
         handler=handler,
-        scope=Scope.ACQUIRE,
+        scope=scope,
         name=f"lease-{name}",
         tag="leases",
         summary=summary,
@@ -345,6 +363,7 @@ ROUTES: Final = (
             ),
             Field("ttlSeconds", SecondsField(TTL_MIN, TTL_MAX), "How long it lives unless renewed.", example=15),
             Field("lockDelaySeconds", SecondsField(0.0, LOCK_DELAY_MAX), "How much longer after a loss.", 0.0),
+            Field("journal", Flag(), "Are the holds under it to be written down, for their history?", False),
             SECONDS,
         ),
         body_example={"nonce": "1d7c8a3e5b0e1d7c8a3e5b0e", "ttlSeconds": 15, "seconds": 5.0},
@@ -384,6 +403,7 @@ ROUTES: Final = (
         keeps=True,
         summary="End a lease",
         about="All of its tickets go at once. Of one that is not there (any more) it is said as well.",
+        fields=(Field("lost", Flag(), "Did the client believe in it no more?", False),),
         answer="LeaseClosed",
         answer_about="It is over.",
         example={"closed": True},
@@ -478,6 +498,7 @@ ROUTES: Final = (
     _verb(
         "commit",
         commit,
+        scope=Scope.WRITE,
         summary="Write keys of your own while a ticket stands",
         about="All or nothing. Send it once: after a lost answer `touch` the ticket first, and then read.",
         fields=(

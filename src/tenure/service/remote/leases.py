@@ -6,6 +6,9 @@ last renewal that came here, and the client counts from before it was sent. A re
 nothing: then the store ends the lease, and never before the client's belief, which reaches no further than ours did.
 A lease that is over for its client is known here until it is over at the store, too.
 
+Of a client that keeps a journal the holds are written down here, from what this replica sees of them: their tickets'
+turns, and their ends by a release, a removal or the end of the client. Any other end is derived by whoever reads.
+
 A lease belongs to this replica, and ends with it. A request that a client repeats, because an answer was lost, is
 carried out once: a lease and a ticket are found by the names that the client made for them.
 """
@@ -18,14 +21,17 @@ import enum
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tenure._admin.journal import Journal
+from tenure._admin.models import Ending, JournalEntry, admitted, kind_of
+from tenure._admin.protocol import wall_time
 from tenure._core.base.clock import Clock
-from tenure._core.base.limits import RETRY_PAUSE_MAX
+from tenure._core.base.limits import JOURNAL_CLOSE_SECONDS, JOURNAL_MAX, RETRY_PAUSE_MAX
 from tenure._core.base.retry import jittered
 from tenure._core.drivers.asyncio import arun
-from tenure._core.lease import Entry, Lease, Line, Ticket
+from tenure._core.lease import Entry, Lease, Line, Reach, Ticket
 from tenure._core.runtime import Runtime
 from tenure._core.turn import Amend, Enter, Leave, Look, Operate, Renew, Step, Steps
 from tenure.errors import LeaseLost, StoreRefused, StoreUnavailable, TenureError
@@ -74,8 +80,18 @@ class Amendments:
 class RemoteLease:
     """A lease of one client, with its tickets. Belongs to the event loop."""
 
-    def __init__(self, lease_id: str, store_lease: Lease, tenant: Tenant, lock_delay: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        lease_id: str,
+        store_lease: Lease,
+        tenant: Tenant,
+        lock_delay: float,
+        clock: Clock,
+        journal: Journal | None = None,
+    ) -> None:
         self._clock = clock
+        self._journal = journal
+        self._written: dict[str, tuple[JournalEntry, float]] = {}  # holds in the journal, and when their turns came
         self.id = lease_id
         self.store_lease = store_lease
         self.tenant = tenant
@@ -89,6 +105,7 @@ class RemoteLease:
         self.entering: dict[str, asyncio.Task[Line]] = {}
         self.sent: set[str] = set()
         """Tickets for which an `Enter` was begun: they may stand in the store, whatever became of it."""
+        self.entered_at: dict[str, float] = {}
         self._amendments: dict[str, Amendments] = {}
         self._left: OrderedDict[str, float] = OrderedDict()  # ticket id to the time at which it left
 
@@ -107,9 +124,42 @@ class RemoteLease:
         if ticket is not None:
             self.tickets[ticket_id] = ticket._replace(value=value)
 
+    def looked(self, ticket_id: str, reach: Reach, line: Line) -> None:
+        """Write down in the journal what the line, up to that ticket, shows of it: its turn, or its removal."""
+        ticket = self.tickets.get(ticket_id)
+        if self._journal is None or ticket is None:
+            return
+        if line.find(ticket_id) is None:
+            self.ended(ticket_id, Ending.REMOVED)
+            return
+        before = line.position(ticket_id)
+        turn_came = not before or (reach is Reach.AHEAD and admitted(line) > before)
+        kind = kind_of((ticket,))
+        if turn_came and kind is not None and ticket_id not in self._written:
+            now, facts = self._clock.now(), (ticket.owner or "", ticket.token or 0, ticket.value, wall_time())
+            waited = now - self.entered_at.get(ticket_id, now)
+            entry = JournalEntry(ticket.resource, kind, *facts, waited, ticket_id=ticket_id)
+            self._written[ticket_id] = (entry, now)
+            self._journal.add(entry)
+
+    def ended(self, ticket_id: str, how: Ending) -> None:
+        """Write down in the journal that a hold has ended; once, and nothing where its turn had not come."""
+        entry, since = self._written.pop(ticket_id, (None, 0.0))
+        if self._journal is not None and entry is not None:
+            ticket, held = self.tickets.get(ticket_id), self._clock.now() - since
+            value = entry.value if ticket is None else ticket.value
+            self._journal.add(dataclasses.replace(entry, value=value, held=held, ended=how))
+
+    def all_ended(self, how: Ending) -> None:
+        """Write down in the journal that all holds have ended."""
+        for ticket_id in list(self._written):
+            self.ended(ticket_id, how)
+
     def ticket_gone(self, ticket_id: str) -> None:
         """Forget a ticket that is gone, but for its id: a request for it that comes late must not put another."""
+        self.ended(ticket_id, Ending.RELEASED)
         self.tickets.pop(ticket_id, None)
+        self.entered_at.pop(ticket_id, None)
         self.entering.pop(ticket_id, None)
         self.sent.discard(ticket_id)
         self._amendments.pop(ticket_id, None)
@@ -126,8 +176,13 @@ class RemoteLease:
 class RemoteLeases:
     """The remote leases of one replica. Belongs to one event loop."""
 
-    def __init__(self, runtime: Runtime, holds_max: int, shutdown: Shutdown) -> None:
+    def __init__(
+        self, runtime: Runtime, holds_max: int, shutdown: Shutdown, tenants: Callable[[], int] = lambda: 1
+    ) -> None:
+        """Serve as many tenants as `tenants` says, each with a journal of its own."""
         self._runtime = runtime
+        self._tenants = tenants
+        self._journals: dict[str, Journal] = {}
         self._shutdown = shutdown
         self._enter_limit = EnterLimit(runtime)
         self._holds_max = holds_max
@@ -156,9 +211,12 @@ class RemoteLeases:
         return await arun(_one(step), self._runtime.clock, self._runtime.workers)
 
     async def open(
-        self, tenant: Tenant, nonce: str, ttl: float, lock_delay: float, until: float
+        self, tenant: Tenant, nonce: str, ttl: float, lock_delay: float, until: float, *, journal: bool = False
     ) -> tuple[str, RemoteLease]:
-        """Return the lease of that nonce, granted and proven, with its id. Raises Problem, TenureError."""
+        """Return the lease of that nonce, granted and proven, with its id. Raises Problem, TenureError.
+
+        With `journal` the holds under it are written down.
+        """
         lease_id = f"{self._replica}.{nonce}"
         lease = self._leases.get((tenant.name, lease_id))
         if lease is None:
@@ -168,7 +226,8 @@ class RemoteLeases:
                     f"this tenant has {LEASES_OF_TENANT_MAX} leases here already: close some",
                 )
             store_lease = self._runtime.open_lease(ttl, lock_delay)
-            lease = RemoteLease(lease_id, store_lease, tenant, lock_delay, self._runtime.clock)
+            kept = self._journal(tenant) if journal else None
+            lease = RemoteLease(lease_id, store_lease, tenant, lock_delay, self._runtime.clock, kept)
             self._leases[tenant.name, lease_id] = lease
             self._by_tenant[tenant.name] += 1
             self._extend(lease, self._runtime.clock.now())
@@ -217,8 +276,7 @@ class RemoteLeases:
             return Line(entry.resource, (), 0)
         ticket = lease.tickets.get(entry.id)
         if ticket is not None:
-            looked: Line = await self.run_for(lease, Look(lease.store_lease, ticket, entry.reach, until))
-            return looked
+            return await self.look(lease, ticket, entry.reach, until)
         task = lease.entering.get(entry.id)
         if task is None:
             self._check_number(lease.tenant)
@@ -226,6 +284,12 @@ class RemoteLeases:
             lease.entering[entry.id] = task
             task.add_done_callback(lambda done: _settle(lease, entry.id, done))
         return await asyncio.shield(task)
+
+    async def look(self, lease: RemoteLease, ticket: Ticket, reach: Reach, until: float) -> Line:
+        """Return the line up to a ticket."""
+        line: Line = await self.run_for(lease, Look(lease.store_lease, ticket, reach, until))
+        lease.looked(ticket.id, reach, line)
+        return line
 
     async def amend(self, lease: RemoteLease, step: Amend, order: int) -> bool:
         """Give a ticket another value, unless a later amendment has; False where the ticket is gone."""
@@ -254,11 +318,16 @@ class RemoteLeases:
         if put_here:  # else its request has not come here yet, or never will, or the ticket is another client's
             lease.store_lease.abandon(entry)
 
-    async def close(self, tenant: Tenant, lease_id: str, until: float) -> None:
-        """End a lease at the store. Raises StoreUnavailable where that takes longer; it goes on in the background."""
+    async def close(self, tenant: Tenant, lease_id: str, until: float, *, lost: bool = False) -> None:
+        """End a lease at the store; `lost`: its client believed in it no more.
+
+        Raises StoreUnavailable where that takes longer; it goes on in the background.
+        """
         lease = self._leases.get((tenant.name, lease_id))
         if lease is None:
             return
+        if not lost:
+            lease.all_ended(Ending.CLOSED)
         ending = self._end_soon(lease, RemoteEnding.CLOSED, 0.0)
         await asyncio.wait((ending,), timeout=until - self._runtime.clock.now())
         if not ending.done() or ending.cancelled():
@@ -277,10 +346,13 @@ class RemoteLeases:
         for task in list(self._ending):
             task.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
+        until = self._runtime.clock.now() + JOURNAL_CLOSE_SECONDS
+        await asyncio.gather(*(self.run(Operate(journal.close, until)) for journal in self._journals.values()))
 
     async def _enter(self, lease: RemoteLease, entry: Entry, until: float) -> Line:
         def steps(_: float) -> Steps[Line]:
             lease.sent.add(entry.id)
+            lease.entered_at.setdefault(entry.id, self._runtime.clock.now())
             line: Line = yield Enter(lease.store_lease, entry, until)
             return line
 
@@ -288,7 +360,17 @@ class RemoteLeases:
         me = line.find(entry.id)
         if me is not None:
             lease.tickets[entry.id] = me
+            lease.looked(entry.id, entry.reach, line)
         return line
+
+    def _journal(self, tenant: Tenant) -> Journal:
+        """Return the journal of a tenant, which keeps as much as any other; that of all names keeps no other back."""
+        if tenant.name not in self._journals:
+            runtime, keep = self._runtime, JOURNAL_MAX * (1 if tenant.prefix else 1 + self._tenants())
+            self._journals[tenant.name] = Journal(
+                runtime.admin, runtime.clock, runtime.background, runtime.request_seconds, tenant.prefix, keep
+            )
+        return self._journals[tenant.name]
 
     async def _guarded(self, lease: RemoteLease, work: Any) -> Any:  # Any: a coroutine, and what it comes to
         try:

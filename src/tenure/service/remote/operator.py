@@ -1,35 +1,26 @@
 """Operators' verbs of a store over HTTP, for remote Python clients: see `StoreAdmin` in tenure/_admin/protocol.py.
 
-A tenant sees its own lines and stored records, and no others. The audit record of a removal names the actor by its
-token, whatever the client wrote; and audit records are trimmed to the service's own bounds, so that no actor can erase
-its trail.
+A tenant sees its own lines and stored records, and no others. What is written, the service writes: the audit record of
+a removal, with the actor by its token, and the journal (leases.py); both it bounds for each tenant apart.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from tenure._admin.models import read_audit
-from tenure._admin.protocol import RecordKind, StoreAdmin, StoredRecord, record_name
-from tenure._core.base.limits import (
-    AUDIT_MAX,
-    AUDIT_PER_LINE_MAX,
-    JOURNAL_MAX,
-    JOURNAL_PER_LINE_MAX,
-    NAME_BYTES_MAX,
-    RECORDS_AT_ONCE_MAX,
-)
-from tenure._core.lease import Ticket
+from tenure._admin.protocol import RecordKind, StoreAdmin, StoredRecord
+from tenure._core.base.limits import NAME_BYTES_MAX, OWNER_BYTES_MAX
 from tenure._core.runtime import runtime_of
 from tenure._core.turn import Operate
 from tenure._transport import remote
-from tenure.service.api.audit import actor_of
-from tenure.service.auth.tokens import ANYBODY, WHOLE, Scope
-from tenure.service.http.fields import Field, InvalidField, Items, Maybe, NumberText, OneOf, Shape, Text, Whole
-from tenure.service.http.problems import OF_THE_STORE, Problem, ProblemCode
+from tenure.errors import NoSuchTicket
+from tenure.service.api.audit import REASON, actor_of, force_out
+from tenure.service.auth.tokens import Scope
+from tenure.service.http.fields import Field, Items, NumberText, OneOf, Text
+from tenure.service.http.problems import OF_THE_STORE, ProblemCode
 from tenure.service.http.request import HttpResponse
 from tenure.service.http.routing import Handler, Route, RouteCall
-from tenure.service.limits import COMMIT_BODY_BYTES_MAX, CURSOR_CHARACTERS_MAX, RECORD_BYTES_MAX
+from tenure.service.limits import CURSOR_CHARACTERS_MAX
 from tenure.service.remote.lease_api import SECONDS, json_response, line_json, request_until
 from tenure.service.service import Service
 
@@ -40,25 +31,12 @@ _KIND: Final = Field("shelf", OneOf(tuple(kind.value for kind in RecordKind)), "
 _RECORD_NAME: Final = Field(
     "name", Text(200, minimum=1), "Which note.", example="0000000000000000033-5b0e1d7c8a3e5b0e1d7c"
 )
-_KEEP: Final = Field("keep", Whole(1, 1_000_000), "How many shall stand.", example=100)
-_RECORD_FIELDS: Final = (
-    _KIND,
-    _RESOURCE,
-    _RECORD_NAME,
-    Field("text", Text(RECORD_BYTES_MAX, free=True), "What it says."),
-    Field("order", NumberText(), "As it was sent.", 0),
-)
 _RECORD_EXAMPLE: Final = {
     "shelf": RecordKind.JOURNAL.value,
     "resource": "nightly-report",
     "name": "0000000000000000033-5b0e1d7c8a3e5b0e1d7c",
     "text": "{}",
     "order": "34",
-}
-_NOT_ITS_RECORD: Final = "note is to be the audit record of this removal: nobody is forced out without one"
-_KEPT_MIN: Final = {
-    RecordKind.AUDIT: (AUDIT_PER_LINE_MAX, AUDIT_MAX),
-    RecordKind.JOURNAL: (JOURNAL_PER_LINE_MAX, JOURNAL_MAX),
 }
 
 
@@ -87,36 +65,15 @@ async def time_left(service: Service, call: RouteCall) -> HttpResponse:
 
 
 async def remove(service: Service, call: RouteCall) -> HttpResponse:
-    """Remove one very ticket, with its audit record."""
-    fields, tenant = call.fields, call.caller.tenant
-    name = tenant.inside(fields["resource"])
-    record = None if fields["note"] is None else _inside(call, fields["note"])
-    if call.caller is not ANYBODY:
-        record = _signed(call, record)
-    found = await _ask(service, call, lambda verbs, until: verbs.line(name, until))
-    removed = (fields["ticketId"], fields["token"])
-    ticket = next((ticket for ticket in found.tickets if (ticket.id, ticket.token) == removed), None)
-    if ticket is not None:
-        _check_name(ticket, record)
-        done = await _ask(service, call, lambda verbs, until: verbs.remove(ticket, record, until))
-    elif record is None:
-        done = False
-    else:  # perhaps by this very request, whose answer was lost
-        stands = await _ask(service, call, lambda verbs, until: verbs.record(record.kind, name, record.name, until))
-        done = stands is not None and stands.text == record.text
-    return json_response({"removed": done})
-
-
-async def write(service: Service, call: RouteCall) -> HttpResponse:
-    """Write records of the journal."""
-    records = [_inside(call, given) for given in call.fields["notes"]]
-    if any(record.kind is RecordKind.AUDIT for record in records):
-        raise Problem(
-            ProblemCode.FORBIDDEN, "an audit record is written with the removal that it tells of, and not alone"
-        )
-    counts = await _ask(service, call, lambda verbs, until: verbs.write(records, until))
-    outside = call.caller.tenant.outside
-    return json_response({"counts": {outside(resource): count for resource, count in counts.items()}})
+    """Remove one very ticket, with an audit record that the service makes of it."""
+    fields, caller = call.fields, call.caller
+    actor = actor_of(caller, fields["actor"] if fields["actor"] != caller.name else None)
+    known = {"ticket_id": fields["ticketId"], "nonce": fields["nonce"]}
+    try:
+        record = await force_out(service, call, caller.tenant.inside(fields["resource"]), actor, **known)
+    except NoSuchTicket:
+        return json_response({"removed": False})
+    return json_response({"removed": record.nonce == fields["nonce"]})
 
 
 async def one_record(service: Service, call: RouteCall) -> HttpResponse:
@@ -142,61 +99,9 @@ async def browse(service: Service, call: RouteCall) -> HttpResponse:
     return json_response({"notes": [_record_json(call, one) for one in found if tenant.has(one.resource)]})
 
 
-async def trim(service: Service, call: RouteCall) -> HttpResponse:
-    """Remove the older records of one line."""
-    kind, resource = RecordKind(call.fields["shelf"]), call.caller.tenant.inside(call.fields["resource"])
-    keep = _kept(call, _KEPT_MIN[kind][0])
-    await _ask(service, call, lambda verbs, until: verbs.trim(kind, resource, keep, until))
-    return json_response({"trimmed": True})
-
-
-async def trim_all(service: Service, call: RouteCall) -> HttpResponse:
-    """Remove the older records of all lines. Of all tenants: most callers can't go below the service's own bound."""
-    kind = RecordKind(call.fields["shelf"])
-    keep = _kept(call, _KEPT_MIN[kind][1])
-    await _ask(service, call, lambda verbs, until: verbs.trim_all(kind, keep, until))
-    return json_response({"trimmed": True})
-
-
 async def _ask(service: Service, call: RouteCall, verb: Any) -> Any:  # Any: each verb has its own outcome
     verbs: StoreAdmin = runtime_of(service.client).admin()
     return await service.remote_leases.run(Operate(lambda until: verb(verbs, until), request_until(service, call)))
-
-
-def _kept(call: RouteCall, minimum: int) -> int:
-    """Return how many records to keep: no fewer than the service does, unless the caller operates all tenants."""
-    keep: int = call.fields["keep"]
-    everywhere = call.caller.tenant.name == WHOLE and Scope.OPERATE in call.caller.scopes
-    return keep if everywhere else max(keep, minimum)
-
-
-def _inside(call: RouteCall, given: dict[str, Any]) -> StoredRecord:
-    """Read a record of the client, under the store's name for its line."""
-    written = StoredRecord(RecordKind(given["shelf"]), given["resource"], given["name"], given["text"], given["order"])
-    return remote.renamed(written, call.caller.tenant.inside(written.resource))
-
-
-def _signed(call: RouteCall, written: StoredRecord | None) -> StoredRecord:
-    """Check that a record is the audit record of this very removal, and put in the actor by the token.
-
-    Raises InvalidField.
-    """
-    record = None if written is None or written.kind is not RecordKind.AUDIT else read_audit(written)
-    removed = (call.fields["ticketId"], call.fields["token"])
-    if written is None or record is None or (record.ticket_id, record.token) != removed:
-        raise InvalidField(_NOT_ITS_RECORD)
-    actor = actor_of(call.caller, record.actor if record.actor != call.caller.name else None)
-    return remote.renamed(written, written.resource, actor=actor)
-
-
-def _check_name(removed: Ticket, record: StoredRecord | None) -> None:
-    """Check that a record has the name of this removal's: under another it could replace the record of another removal.
-
-    Raises InvalidField.
-    """
-    expected = (removed.resource, record_name(removed.token or 0, removed.id))
-    if record is not None and (record.resource, record.name) != expected:
-        raise InvalidField(_NOT_ITS_RECORD)
 
 
 def _record_json(call: RouteCall, found: StoredRecord) -> dict[str, Any]:
@@ -236,6 +141,7 @@ def _verb(
     )
 
 
+_ABOUT_TICKET: Final = {"resource": "nightly-report", "ticketId": "5b0e1d7c8a3e5b0e1d7c", "token": "33"}
 _ABOUT: Final = {"shelf": RecordKind.JOURNAL.value, "resource": "nightly-report"}
 _RECORDS_EXAMPLE: Final = {"notes": [_RECORD_EXAMPLE]}
 ROUTES: Final = (
@@ -282,24 +188,15 @@ ROUTES: Final = (
             _RESOURCE,
             Field("ticketId", Text(1024, minimum=1), "Which."),
             Field("token", NumberText(), "Which."),
-            Field("note", Maybe(Shape(_RECORD_FIELDS)), "The audit record: not null where tokens are asked for.", None),
+            REASON,
+            Field("actor", Text(OWNER_BYTES_MAX, minimum=1), "Who does it; the token's name stands beside it."),
+            Field(
+                "nonce", Text(40, minimum=16), "New for each removal, the same for each try of one.", example="1d" * 10
+            ),
         ),
-        body={"resource": "nightly-report", "ticketId": "5b0e1d7c8a3e5b0e1d7c", "token": "33", "note": None},
+        body={**_ABOUT_TICKET, "reason": "stuck since noon", "actor": "alice", "nonce": "1d" * 10},
         answer="TicketRemoved",
         example={"removed": True},
-        body_bytes_max=COMMIT_BODY_BYTES_MAX,
-    ),
-    _verb(
-        "write",
-        write,
-        Scope.ACQUIRE,
-        summary="Leave notes of your own holds",
-        about="Of the journal. Answered with how many each of their lines has now.",
-        fields=(Field("notes", Items(Shape(_RECORD_FIELDS), RECORDS_AT_ONCE_MAX), "Which."),),
-        body=_RECORDS_EXAMPLE,
-        answer="NoteCounts",
-        example={"counts": {"nightly-report": 7}},
-        body_bytes_max=COMMIT_BODY_BYTES_MAX,
     ),
     _verb(
         "note",
@@ -328,32 +225,10 @@ ROUTES: Final = (
         browse,
         Scope.READ,
         summary="The notes about all lines below a prefix",
-        about="In the order in which they were made.",
-        fields=(_KIND, _PREFIX),
+        about="Audit records, in the order in which they were made.",
+        fields=(Field("shelf", OneOf((RecordKind.AUDIT.value,)), "Of which kind."), _PREFIX),
         body={"shelf": RecordKind.AUDIT.value, "prefix": "nightly-"},
         answer="Notes",
         example=_RECORDS_EXAMPLE,
-    ),
-    _verb(
-        "trim",
-        trim,
-        Scope.ACQUIRE,
-        summary="Keep the newest notes about a line",
-        about="Never fewer than the service keeps, but for who operates the whole.",
-        fields=(_KIND, _RESOURCE, _KEEP),
-        body={**_ABOUT, "keep": 50},
-        answer="Trimmed",
-        example={"trimmed": True},
-    ),
-    _verb(
-        "trim-all",
-        trim_all,
-        Scope.ACQUIRE,
-        summary="Keep the newest notes of all lines",
-        about="Never fewer than the service keeps, but for who operates the whole.",
-        fields=(_KIND, _KEEP),
-        body={"shelf": RecordKind.AUDIT.value, "keep": 1000},
-        answer="Trimmed",
-        example={"trimmed": True},
     ),
 )

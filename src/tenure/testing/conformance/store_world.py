@@ -48,6 +48,8 @@ class StoreWorld:
     """Longer names are refused: less than usual where all names begin with something."""
     for_operators: ClassVar[bool] = True
     """Its leases have `operating`."""
+    writes_records: ClassVar[bool] = True
+    """Its operators' verbs write the records that they are given; False: a service writes its own."""
     has_delegation: ClassVar[bool] = False
     """Its backend has `entrusting`: holds that others renew."""
     tells_time_left: ClassVar[bool] = True
@@ -74,7 +76,7 @@ class StoreWorld:
 
     def can(self, fault: str) -> bool:
         """True where this world defines the fault or count."""
-        if fault in ("for_operators", "has_delegation"):
+        if fault in ("for_operators", "writes_records", "has_delegation"):
             return bool(getattr(self, fault))
         return getattr(type(self), fault) is not getattr(StoreWorld, fault)
 
