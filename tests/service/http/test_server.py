@@ -220,7 +220,7 @@ def test_end_is_the_same_by_ctrl_c(url: str, tmp_path: Path) -> None:
 
 def test_probes_tell_what_they_are_asked(url: str, tmp_path: Path) -> None:
     """Alive; ready once the store has answered; and without a token, where others need one."""
-    file = write_tokens(tmp_path / "tokens", Token("x", "app", "t"))
+    file = write_tokens(tmp_path / "tokens", Token("x-secret", "app", "t"))
     with serving(url, tmp_path, "--tokens", str(file)) as service, service.user() as user:
         assert user.get("/healthz").json() == {"healthy": True}
         assert user.get("/readyz").json() == {"ready": True, "why": None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ def _number(
     return click.option(flag, type=kind, default=default, show_default=True, metavar=metavar, help=about)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--listen",
     multiple=True,
@@ -88,13 +89,14 @@ def serve(
     hold, or that it leads, is waited for: to its release, or for a TTL at most; SIGKILL before that is safe. SIGHUP
     reads tokens and certificate again.
 
-    A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256, parted by spaces; # begins a comment. A tenant
-    sees and touches only its own names; * is all of them. Scopes are acquire, read, elect, operate and metrics.
+    A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256 [UNTIL], parted by spaces; # begins a comment. A
+    tenant sees and touches only its own names; * is all of them. Scopes are acquire, read, elect, operate and metrics.
 
     \b
-    TOKEN=$(openssl rand -hex 32)
-    echo "worker billing acquire,read $(printf %s "$TOKEN" | sha256sum | cut -c1-64)" >> tokens
+    tenure serve token worker billing acquire,read >> tokens          shows the token, once
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     try:
         from tenure.service import server
         from tenure.service.auth.limits import TenantLimits
@@ -138,3 +140,21 @@ def serve(
         if log is not None and not listening:
             library.removeHandler(log)  # whoever has just written the command reads why
         raise
+
+
+@serve.command()
+@click.argument("name")
+@click.argument("tenant")
+@click.argument("scopes")
+@click.option("--until", metavar="DATE", default="", help="Good until then: 2030-01-31, or 2030-01-31T12:00:00Z.")
+def token(name: str, tenant: str, scopes: str, until: str) -> None:
+    """Make a random token: shown here once, on standard error. Standard output has the line for the file of tokens.
+
+    \b
+    tenure serve token worker billing acquire,read >> tokens
+    """
+    from tenure.service.auth.tokens import new_token
+
+    made, line = new_token(name, tenant, scopes, until)
+    print("the token, which is stored nowhere:", made, file=sys.stderr)
+    print(line)

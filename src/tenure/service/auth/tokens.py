@@ -1,12 +1,12 @@
 """Bearer tokens from a file, each with a tenant and scopes, and the check of a request against them.
 
-    # name     tenant    scopes              SHA-256 of the token, in hex
-    billing-1  billing   acquire,read        9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-    on-call    *         read,operate        60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+    # name     tenant    scopes         SHA-256 of the token, in hex                                      until
+    billing-1  billing   acquire,read   0000000000000000000000000000000000000000000000000000000000000000
+    on-call    *         read,operate   1111111111111111111111111111111111111111111111111111111111111111  2030-01-31
 
-One line a token; the name is for people, and stands in logs and audit records. Only hashes are stored: make a token
-that nobody can guess, `openssl rand -hex 32`, and its line's last field with `printf %s "$TOKEN" | sha256sum`. Two
-lines with one name are one caller with two tokens: so a token is changed without a gap.
+One line a token; the name is for people, and stands in logs and audit records. Only hashes are stored (no token has the
+two above): `tenure serve token` makes a token and its line. Hashes of common words are refused. Two lines with one name
+are one caller with two tokens: so a token is changed without a gap.
 
 The file is read again on SIGHUP and when it changes; one that can't be read leaves everything as it was.
 
@@ -25,10 +25,15 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import math
 import os
 import re
-from collections.abc import Iterator
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -44,9 +49,15 @@ CERTIFIED: Final = "tenure.certified"
 """The extension of an ASGI scope with the name in a client's certificate."""
 WHOLE: Final = "*"
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
-_NAME: Final = re.compile(r"[!-~]{1,64}\Z")
+_NAME: Final = re.compile(r"(?!#)[!-~]{1,64}\Z")
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
+_GUESSED_FIRST: Final = (  # parted by spaces, the empty one before the first; and the name and the tenant of a line
+    " test test1 test2 token token1 secret password passwd changeme change-me default example admin root user operator "
+    "tenure guest demo foo bar abc abc123 letmein qwerty 1 123 1234 12345 123456 12345678 123456789 0000 x"
+)
+_GUESSABLE: Final = frozenset(hashlib.sha256(word.encode()).hexdigest() for word in _GUESSED_FIRST.split(" "))
 _BUCKET_BYTES: Final = 2
+_TOKEN_BYTES: Final = 32
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tenure"'}
 _log = logging.getLogger("tenure.service")
 
@@ -109,6 +120,12 @@ class Caller:
     scopes: frozenset[Scope]
     digest: bytes = field(default=b"", repr=False)
     """SHA-256 of the token that was shown."""
+    until: float = field(default=math.inf, compare=False)
+
+    @property
+    def over(self) -> bool:
+        """True once the token is no longer good."""
+        return time.time() >= self.until
 
 
 ANYBODY: Final = Caller("anybody", EVERYBODY, frozenset(Scope))
@@ -135,7 +152,8 @@ class Tokens:
 
     def knows(self, caller: Caller) -> bool:
         """Say whether the token that this caller showed is still good for the same tenant and scopes."""
-        return caller in self._known.get(caller.digest[:_BUCKET_BYTES], ())
+        known = self._known.get(caller.digest[:_BUCKET_BYTES], ())
+        return any(one == caller and not one.over for one in known)
 
     def reload(self) -> bool:
         """Read the file again. False where it can't be read: nothing has changed then."""
@@ -182,6 +200,8 @@ def _read(path: Path) -> Iterator[Caller]:
     """Yield the callers in the file. Raises InvalidOption, which names a line and never shows its text."""
     try:
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                _log.warning("the file of tokens %s may be written by others than its owner: chmod go-w", path)
             raw = file.read(TOKEN_FILE_BYTES_MAX + 1)
         if len(raw) > TOKEN_FILE_BYTES_MAX:
             raise InvalidOption(f"the file of tokens {path} has more than {TOKEN_FILE_BYTES_MAX} bytes")
@@ -197,7 +217,7 @@ def _read(path: Path) -> Iterator[Caller]:
             continue
         where = f"line {number} of the file of tokens {path}"
         try:
-            known = _line(line)
+            known = _line(line.split())
         except ValueError as error:
             raise InvalidOption(f"{where}: {error}") from None
         if rights.setdefault(known.name, (known.tenant, known.scopes)) != (known.tenant, known.scopes):
@@ -208,20 +228,40 @@ def _read(path: Path) -> Iterator[Caller]:
         yield known
 
 
-def _line(line: str) -> Caller:
-    parts = line.split()
-    if len(parts) != 4:
-        raise ValueError("write NAME TENANT SCOPE[,SCOPE…] SHA256, parted by spaces")
-    name, tenant, scopes, digest = parts
+def new_token(name: str, tenant: str, scopes: str, until: str = "") -> tuple[str, str]:
+    """Make a token that nobody can guess, and the line for the file. Raises InvalidOption."""
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    line = [name, tenant, scopes, hashlib.sha256(token.encode()).hexdigest(), *until.split()]
+    try:
+        _line(line)
+    except ValueError as error:
+        raise InvalidOption(str(error)) from None
+    return token, " ".join(line)
+
+
+def _line(parts: Sequence[str]) -> Caller:
+    if not 4 <= len(parts) <= 5:
+        raise ValueError("write NAME TENANT SCOPE[,SCOPE…] SHA256 [UNTIL], parted by spaces")
+    name, tenant, scopes, digest, *until = parts
     if not _NAME.match(name):
         raise ValueError("the name has to be up to 64 printable ASCII characters")
     if not _HASH.match(digest.lower()):
-        raise ValueError("the last field has to be the SHA-256 of the token: 64 hexadecimal digits")
+        raise ValueError("the fourth field has to be the SHA-256 of the token: 64 hexadecimal digits")
+    if digest.lower() in _GUESSABLE | {hashlib.sha256(word.encode()).hexdigest() for word in (name, tenant)}:
+        raise ValueError("anybody could guess this token; make another by `tenure serve token`")
     try:
         granted = frozenset(Scope(scope) for scope in scopes.split(","))
     except ValueError:
         raise ValueError(f"unknown scope; there are {', '.join(scope.value for scope in Scope)}") from None
-    return Caller(name, Tenant.of(tenant), granted, bytes.fromhex(digest))
+    return Caller(name, Tenant.of(tenant), granted, bytes.fromhex(digest), _time(*until))
+
+
+def _time(until: str = "") -> float:
+    try:
+        ends = datetime.fromisoformat(until) if until else None
+    except ValueError:
+        raise ValueError("write until when it is good as 2030-01-31, or as 2030-01-31T12:00:00Z") from None
+    return math.inf if ends is None else (ends if ends.tzinfo else ends.replace(tzinfo=UTC)).timestamp()
 
 
 def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Scope | None) -> Caller:
@@ -235,6 +275,8 @@ def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Sc
     caller = tokens.find(_token(limits, request))
     if caller is None:
         raise _refused(limits, request, "this token is not known")
+    if caller.over:
+        raise _refused(limits, request, "the time of this token is over")
     if scope not in caller.scopes:
         raise Problem(ProblemCode.FORBIDDEN, f"this needs a token with the scope {scope.value!r}")
     return caller
