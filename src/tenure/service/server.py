@@ -76,12 +76,12 @@ async def _serve(
             parts.push_async_callback(service.remote_leases.end)
             parts.push_async_callback(service.candidates.resign)
             access = AccessLog(sys.stderr if settings.access_log else None)
-            app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
+            app = App(service, SERVED, access, names=settings.names)
             servers = [
                 _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls) for sock, tls in listening
             ]
             if probed is not None:
-                probes = App(service, PROBES, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
+                probes = App(service, PROBES, AccessLog(None), names=None)  # a kubelet calls it by the pod's address
                 servers.append(_UvicornServer(probes, probed, None))
             await _run(service, servers, settings, ended, started)
 

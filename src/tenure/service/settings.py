@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from tenure.service.limits import DRAIN_SECONDS_DEFAULT
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8700"
 _UNIX: Final = "unix:"
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
+_HOST: Final = re.compile(r"^\w+://\[?([A-Za-z0-9._-]+|(?<=\[)[^]]+)")
 _PORT_MAX: Final = 65535
 
 
@@ -69,12 +72,19 @@ class Settings:
     cert: Path | None = None
     key: Path | None = None
     client_ca: Path | None = None
+    hosts: tuple[str, ...] = ()
     insecure: bool = False
     elect: dict[str, str] = field(default_factory=dict)
     advertise: str | None = None
     maximum: TenantLimits = field(default_factory=TenantLimits)
     drain_seconds: float = DRAIN_SECONDS_DEFAULT
     access_log: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names under which it answers, besides the addresses where a request may come."""
+        given = (*self.hosts, *(address.host for address in self.listen), *_HOST.findall(self.advertise or ""))
+        return frozenset(name.lower() for name in ("localhost", *given))
 
     @property
     def asks_nobody(self) -> bool:
@@ -87,6 +97,9 @@ class Settings:
             raise InvalidOption("a certificate and its key go together: give --tls-cert and --tls-key, or neither")
         if self.client_ca is not None and self.cert is None:
             raise InvalidOption("clients show certificates over TLS only: --client-ca needs --tls-cert and --tls-key")
+        for host in self.hosts:
+            if not _NAME.match(host):
+                raise InvalidOption(f"--host {host}: give a name alone, without scheme and port")
         if self.insecure:
             return
         for address in self.listen:

@@ -42,6 +42,8 @@ def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str
         (("--tokens", "/nowhere"), "can't be read"),
         (("--elect", "a", "--elect", "a=1"), "given twice"),
         (("--elect", "=x"), "empty"),
+        (("--host", "http://locks.example.com"), "a name alone"),
+        (("--host", "locks.example.com:443"), "a name alone"),
     ],
 )
 def test_what_must_not_be_started_is_told_in_one_line(url: str, arguments: tuple[str, ...], says: str) -> None:
@@ -53,11 +55,23 @@ def test_what_must_not_be_started_is_told_in_one_line(url: str, arguments: tuple
 
 
 def test_everybody_may_come_where_that_was_said(url: str, tmp_path: Path) -> None:
-    """--insecure; then it answers under any name, too."""
-    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--insecure") as service:
+    """--insecure; under the names that were given, and not under one that a web page has for this machine."""
+    names = ("--host", "tenure.svc", "--host", "Locks.example.com", "--advertise", "http://replica-1:8700")
+    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--insecure", *names) as service:
         port = httpx.URL(service.url).port
         with service.user(url=f"http://127.0.0.1:{port}") as user:
-            assert user.request("GET", "/v1/locks", headers={"Host": "tenure.svc"}).status_code == 200
+            for host in (
+                "tenure.svc",
+                "tenure.svc:8700",
+                "locks.EXAMPLE.com:1",
+                "replica-1:8700",
+                "localhost",
+                "[::1]:9",
+            ):
+                assert user.request("GET", "/v1/locks", headers={"Host": host}).status_code == 200, host
+            for host in ("evil.example", f"evil.example:{port}", "svc", "tenure.svc.evil.example", "10.1.2.3"):
+                answer = user.request("GET", "/v1/locks", headers={"Host": host})
+                assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), host
 
 
 def test_port_that_is_taken_is_told_in_one_line(url: str, tmp_path: Path) -> None:

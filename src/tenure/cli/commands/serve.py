@@ -33,10 +33,15 @@ def _number(
     metavar="[HOST:]PORT|unix:/PATH",
     help="Where to listen (127.0.0.1:8700); may be given several times. Port 0 is a free one.",
 )
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="Answer under this name, besides loopback and --listen's."
+)
 @click.option("--elect", multiple=True, metavar="NAME[=VALUE]", help="Stand in this election, and show VALUE.")
 @click.option("--tokens", type=_FILE, metavar="FILE", help="Who may do what: see below. Read again when it changes.")
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM, its chain).")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
+@click.option(
+    "--tls-cert", "cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM, its chain)."
+)
+@click.option("--tls-key", "key", type=_FILE, metavar="FILE", help="Its key.")
 @click.option("--client-ca", type=_FILE, metavar="FILE", help="Let in only clients with a certificate of this CA.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines though nothing, or no TLS, protects it.")
 @click.option(
@@ -61,20 +66,16 @@ def _number(
 @with_store
 def serve(
     session: StoreSession,
+    /,
     listen: tuple[str, ...],
     elect: tuple[str, ...],
-    tokens: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    client_ca: Path | None,
-    insecure: bool,
     health_port: str | None,
-    advertise: str | None,
     rate: float,
     holds: int,
     waiting: int,
     drain: float,
     no_access_log: bool,
+    **options: Any,  # of Settings, by the names there
 ) -> None:
     """Serve locks, semaphores, read/write locks and elections over HTTP, for programs in any language.
 
@@ -110,16 +111,11 @@ def serve(
     settings = Settings(
         listen=tuple(map(Address.read, listen or (DEFAULT_LISTEN,))),
         health=None if health_port is None else Address.read(health_port, default_host="0.0.0.0"),
-        tokens=tokens,
-        cert=tls_cert,
-        key=tls_key,
-        client_ca=client_ca,
-        insecure=insecure,
         elect=elections(elect),
-        advertise=advertise,
         maximum=TenantLimits(rate, holds, waiting),
         drain_seconds=drain,
         access_log=not no_access_log,
+        **options,
     )
     url = session.checked_url()
     if session.parsed().scheme in ("http", "https"):

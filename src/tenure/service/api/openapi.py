@@ -24,6 +24,7 @@ _OF_ALL: Final = (
     ProblemCode.HEAD_TOO_LARGE,
     ProblemCode.TOO_SLOW,
     ProblemCode.FORBIDDEN_HOST,
+    ProblemCode.FORBIDDEN_SITE,
 )
 _OF_THOSE_WITH_A_SCOPE: Final = (ProblemCode.UNAUTHORIZED, ProblemCode.FORBIDDEN, ProblemCode.RATE_LIMITED)
 _OF_THOSE_WITH_FIELDS: Final = (ProblemCode.INVALID_FIELD,)

@@ -31,7 +31,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +50,7 @@ CERTIFIED: Final = "tenure.certified"
 WHOLE: Final = "*"
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
 _NAME: Final = re.compile(r"(?!#)[!-~]{1,64}\Z")
+_PORT: Final = re.compile(r":\d*\Z")
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _GUESSED_FIRST: Final = (  # parted by spaces, the empty one before the first; and the name and the tenant of a line
     " test test1 test2 token token1 secret password passwd changeme change-me default example admin root user operator "
@@ -282,19 +283,31 @@ def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Sc
     return caller
 
 
-def check_host(request: HttpRequest) -> None:
-    """Refuse a request under a name that is not local: a service without tokens serves programs on its own machine.
+def check_host(request: HttpRequest, names: Collection[str], *, link: bool = False) -> None:
+    """Refuse a request under a name that is none of the service's, and one of a page of another site.
 
-    A web page in a browser there can reach the service under a name of the page's own, which resolves to loopback.
-    Raises Problem (403), Malformed.
+    A web page in a browser can reach the service under a name of the page's own, which resolves to the service's
+    address. Names are those, loopback and the address at which the request came. Other sites may have a `link` to what
+    is asked for. Raises Problem (403), Malformed.
     """
+    if request.header(b"sec-fetch-site") == "cross-site" and not link:
+        raise Problem(ProblemCode.FORBIDDEN_SITE, "this was sent by a web page of another site")
     host = request.header(b"host")
-    if request.peer == "unix" or host is None or _is_local(host):
+    if request.peer == "unix" or host is None:
         return
-    raise Problem(
-        ProblemCode.FORBIDDEN_HOST,
-        "this service asks for no token, so it answers to localhost and loopback addresses only",
-    )
+    name = _PORT.sub("", host).strip("[]").lower()
+    at = _address(name)
+    if name in names or (at and (at.is_loopback or at == _address(request.scope["server"][0]))):
+        return
+    raise Problem(ProblemCode.FORBIDDEN_HOST, "this is no name of the service; tenure serve --host NAME makes it one")
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _token(limits: Limits, request: HttpRequest) -> str:
@@ -313,14 +326,3 @@ def _refused(limits: Limits, request: HttpRequest, detail: str) -> Problem:
     if wait:
         return later(ProblemCode.RATE_LIMITED, "too many requests without a valid token came from this address", wait)
     return Problem(ProblemCode.UNAUTHORIZED, detail, headers=_CHALLENGE)
-
-
-def _is_local(host: str) -> bool:
-    name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-    name = (name if name and port.isdecimal() else host).strip("[]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

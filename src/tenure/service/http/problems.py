@@ -44,9 +44,10 @@ class ProblemCode(enum.Enum):
         "forbidden-host",
         403,
         "Not under this name",
-        "A service that asks nobody for a token answers to `localhost` and loopback addresses only: a web page "
-        "could otherwise reach it under a name of its own.",
+        "The service answers to loopback, the address where it listens and the names of `--host`: a web page could "
+        "otherwise reach it under a name of its own.",
     )
+    FORBIDDEN_SITE = ("forbidden-site", 403, "Not from another site", "A browser sent it for a page of another site.")
     NOT_FOUND = ("not-found", 404, "There is nothing here", "No such path.")
     UNKNOWN_HOLD = ("unknown-hold", 404, "No such hold", "Not the id of a hold, or of one that is not yours.")
     UNKNOWN_STREAM = ("unknown-stream", 404, "No such stream", "Not open here (any more): open another.")
