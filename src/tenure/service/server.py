@@ -37,7 +37,7 @@ from tenure.service.http.app import AccessLog, App
 from tenure.service.http.connection import HttpProtocol
 from tenure.service.limits import KEEP_ALIVE_SECONDS
 from tenure.service.service import Service
-from tenure.service.settings import Address, Settings, load_certificate, tls_context
+from tenure.service.settings import Address, NewestContext, Settings, tls_context
 
 _log = logging.getLogger("tenure.service")
 _ANSWERS_SECONDS: Final = 5
@@ -47,8 +47,6 @@ _ANSWERS_SECONDS: Final = 5
 def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callable[[list[str]], None]) -> None:
     """Serve until a signal ends it. Calls `started` with the URLs once it can be used. Raises InvalidOption."""
     settings.check()
-    if settings.tokens_in_clear:
-        _log.warning("tokens cross the network in clear: give --tls-cert and --tls-key, or let a proxy do TLS")
     context = tls_context(settings)
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     _allow_many_connections()
@@ -59,7 +57,7 @@ def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callab
 async def _serve(
     connect: Callable[[], aio.Client],
     settings: Settings,
-    context: ssl.SSLContext | None,
+    context: NewestContext | None,
     tokens: Tokens | None,
     started: Callable[[list[str]], None],
 ) -> None:
@@ -194,14 +192,14 @@ def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[No
             loop.remove_signal_handler(number)
 
 
-def _reload(settings: Settings, context: ssl.SSLContext | None, tokens: Tokens | None) -> None:
+def _reload(settings: Settings, context: NewestContext | None, tokens: Tokens | None) -> None:
     if tokens is not None:
         tokens.reload()
     if context is not None:
         try:
-            load_certificate(context, settings)
+            context.read(settings)
         except InvalidOption as error:
-            _log.error("the certificate stays as it was: %s", error)
+            _log.error("certificate and CA stay as they were: %s", error)
 
 
 def _allow_many_connections() -> None:

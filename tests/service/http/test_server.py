@@ -12,8 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 import tenure
+from tenure.testing.servers import certificates
 from tenure.testing.servers.certificates import make_tls_files
 from tests.cli.program import eventually
 from tests.servers import Cluster
@@ -30,7 +33,7 @@ def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--listen", "0.0.0.0:0"), "give --tokens or --client-ca, listen on loopback, or say --insecure"),
+        (("--listen", "0.0.0.0:0"), "give --tokens, listen on loopback, or say --insecure"),
         (("--listen", "[::]:0"), "can be reached from other machines"),
         (("--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"), "0.0.0.0:0 can be reached"),
         (("--listen", "nonsense"), "[HOST:]PORT"),
@@ -38,7 +41,8 @@ def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str
         (("--listen", "127.0.0.1:99999"), "[HOST:]PORT"),
         (("--tls-cert", "/nowhere"), "go together"),
         (("--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "can't be used"),
-        (("--client-ca", "/nowhere"), "--client-ca needs"),
+        (("--client-ca", "/nowhere"), "--client-ca needs --tls-cert"),
+        (("--client-ca", "/nowhere", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "--client-ca needs --tokens"),
         (("--tokens", "/nowhere"), "can't be read"),
         (("--elect", "a", "--elect", "a=1"), "given twice"),
         (("--elect", "=x"), "empty"),
@@ -131,22 +135,94 @@ def test_tls_serves_https_and_nothing_else(url: str, tmp_path: Path, name: str) 
         eventually(fresh)
 
 
-def test_mutual_tls_lets_in_only_who_shows_a_certificate(url: str, tmp_path: Path, name: str) -> None:
-    """Client certificates are protection enough to listen for other machines; the audit has the certificate's name."""
-    files = make_tls_files(tmp_path / "tls", mutual=True)
-    given = ("--tls-cert", str(files.server_cert), "--tls-key", str(files.server_key), "--client-ca", str(files.ca))
-    with serving(url, tmp_path, "--listen", "0.0.0.0:0", *given, "--health-port", "127.0.0.1:0") as service:
+class Authority:
+    """A CA of clients, and a service's own certificate that it made."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._authority = certificates._Authority(directory.name)
+        directory.mkdir()
+        self.ca = directory / "ca.pem"
+        self.ca.write_bytes(self._authority.pem())
+        cert, key = self.pair("localhost")
+        self.certificate = ("--tls-cert", str(cert), "--tls-key", str(key))
+
+    def pair(self, common_name: str, uri: str = "spiffe://nowhere/x") -> tuple[Path, Path]:
+        """A certificate of that name, and its key."""
+        plain, key = self._authority.issue(common_name)
+        ours = x509.UniformResourceIdentifier(uri)
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), ours])
+        fresh = certificates._builder(subject=plain.subject, issuer=plain.issuer, public=key.public_key())
+        pair = fresh.add_extension(names, critical=False).sign(self._authority._key, hashes.SHA256()), key
+        paths = self._directory / f"{common_name}.pem", self._directory / f"{common_name}.key"
+        certificates._write_pair(pair, *paths)
+        return paths
+
+
+def test_certificates_may_do_what_the_file_of_tokens_says(url: str, tmp_path: Path, name: str) -> None:
+    """By common name or URI; the audit has the caller's name; a stranger of the same CA gets nothing."""
+    ours = Authority(tmp_path / "ours")
+    worker = Token("worker-secret", "worker", "billing", "read")
+    lines = "billing billing acquire,read cert:billing%20app\non-call * read,operate uri:spiffe://example.org/on-call\n"
+    file = tmp_path / "tokens"
+    file.write_text(lines + worker.line)
+    given = ("--listen", "0.0.0.0:0", *ours.certificate, "--client-ca", str(ours.ca), "--tokens", str(file))
+    with serving(url, tmp_path, *given, "--health-port", "127.0.0.1:0") as service:
         address = f"https://localhost:{httpx.URL(service.url).port}"
-        with service.user(url=address, verify=trusting(files.ca, files.cert, files.key)) as user:
-            reply = user.held(name)
-            assert user.force(name, reply["fencingToken"]).json()["actor"] == "tenure-client"
-            eventually(lambda: any(line.get("caller") == "tenure-client" for line in service.log))
-        with pytest.raises(httpx.TransportError), service.user(url=address, verify=trusting(files.ca)) as user:
-            user.get("/healthz")
+        shows = trusting(ours.ca, *ours.pair("billing app"))
+        with service.user(url=address, verify=shows) as billing:
+            reply = billing.held(name)
+            assert billing.force(name, reply["fencingToken"]).json()["code"] == "forbidden"
+            on_call = trusting(ours.ca, *ours.pair("anything", "spiffe://example.org/on-call"))
+            with service.user(url=address, verify=on_call) as operator:
+                assert operator.acquire(f"billing/{name}").status_code == 403
+                assert operator.force(f"billing/{name}", reply["fencingToken"]).json()["actor"] == "on-call"
+            with service.user(worker.token, url=address, verify=shows) as both:
+                assert both.line(name)["holders"] == []
+                assert both.acquire(name).status_code == 403
+            with billing.events("/v1/events") as events:
+                events.next()
+                file.write_text(lines.partition("\n")[2])
+                assert events.ends()
+            assert billing.get("/v1/locks").status_code == 401
+        for common_name, uri in (("stranger", "spiffe://example.org/on-call/x"), ("cert:billing app", "uri:x")):
+            with service.user(url=address, verify=trusting(ours.ca, *ours.pair(common_name, uri))) as stranger:
+                assert stranger.get("/v1/locks").json()["code"] == "unauthorized"
+        with service.user("cert:billing app", url=address, verify=on_call) as pretender:
+            assert pretender.get("/v1/locks").status_code == 401
+        with pytest.raises(httpx.TransportError), service.user(url=address, verify=trusting(ours.ca)) as nobody:
+            nobody.get("/healthz")
         with service.user(url=service.urls[1]) as probe:
             assert probe.get("/healthz").status_code == 200
             assert "tenure_" in probe.get("/metrics").text
             assert probe.http.get("/v1/locks").status_code == 404
+
+
+def test_ca_of_clients_is_read_again_on_sighup(url: str, tmp_path: Path) -> None:
+    """A CA that was taken out lets nobody in any more, the new one does; one that can't be read changes nothing."""
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    file, trusted = tmp_path / "tokens", tmp_path / "clients.pem"
+    file.write_text("app t read cert:app\n")
+    trusted.write_text(old.ca.read_text())
+    with serving(url, tmp_path, *old.certificate, "--client-ca", str(trusted), "--tokens", str(file)) as service:
+        address = f"https://localhost:{httpx.URL(service.url).port}"
+
+        def let_in(authority: Authority) -> bool:
+            try:
+                with service.user(url=address, verify=trusting(old.ca, *authority.pair("app"))) as user:
+                    return user.get("/v1/locks").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        assert (let_in(old), let_in(new)) == (True, False)
+        trusted.write_text("nonsense")
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "stay as they were" in service.log_text)
+        assert (let_in(old), let_in(new)) == (True, False)
+        trusted.write_text(new.ca.read_text())
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: let_in(new))
+        assert not let_in(old)
 
 
 def test_two_replicas_share_the_store(each_url: str, tmp_path: Path, name: str) -> None:

@@ -42,7 +42,7 @@ def _number(
     "--tls-cert", "cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM, its chain)."
 )
 @click.option("--tls-key", "key", type=_FILE, metavar="FILE", help="Its key.")
-@click.option("--client-ca", type=_FILE, metavar="FILE", help="Let in only clients with a certificate of this CA.")
+@click.option("--client-ca", type=_FILE, metavar="FILE", help="Only clients with a certificate of this CA.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines though nothing, or no TLS, protects it.")
 @click.option(
     "--health-port",
@@ -88,13 +88,14 @@ def serve(
     are the URLs where it listens; what happens is written to standard error, from then on as one JSON object a line.
     SIGTERM ends it: who waits is told so, candidates resign, and the exit code is 0. What others were told that they
     hold, or that it leads, is waited for: to its release, or for a TTL at most; SIGKILL before that is safe. SIGHUP
-    reads tokens and certificate again.
+    reads tokens, certificate and CA again.
 
     A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256 [UNTIL], parted by spaces; # begins a comment. A
     tenant sees and touches only its own names; * is all of them. Scopes are acquire, read, elect, operate and metrics.
+    With --client-ca, cert:NAME (the common name) or uri:spiffe://… in place of SHA256 names a client's certificate.
 
     \b
-    tenure serve token worker billing acquire,read >> tokens          shows the token, once
+    tenure serve token worker billing acquire,read >> tokens       # shows the token, once
     """
     if click.get_current_context().invoked_subcommand is not None:
         return

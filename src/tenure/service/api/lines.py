@@ -98,11 +98,7 @@ ROUTES: Final = (
         name="list",
         summary="What is in use",
         about="A page of lines: names in use, who holds them, how many wait. Each page is a moment of its own.",
-        parameters=(
-            PREFIX,
-            Field("after", Text(CURSOR_CHARACTERS_MAX), "`after` of the page before.", ""),
-            LIMIT,
-        ),
+        parameters=(PREFIX, Field("after", Text(CURSOR_CHARACTERS_MAX), "`after` of the page before.", ""), LIMIT),
         answer="Lines",
         answer_about="`after` is null on the last page; a page may be empty and yet not be the last.",
         example={"lines": [], "after": None},

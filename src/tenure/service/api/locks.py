@@ -6,20 +6,13 @@ import asyncio
 import json
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from tenure._core.base.limits import NAME_BYTES_MAX, OWNER_BYTES_MAX, SEATS_MAX, TTL_MAX, VALUE_BYTES_MAX
 from tenure.errors import ClientClosed, LeaseLost, TenureError
 from tenure.service.auth.tokens import Scope, Tenant
-from tenure.service.holds.keeper import (
-    AcquireRequest,
-    Grant,
-    HeldElsewhere,
-    HoldGone,
-    HoldId,
-    KeyReused,
-    NoSuchHold,
-)
+from tenure.service.holds.keeper import AcquireRequest, Grant, HeldElsewhere, HoldGone, HoldId, KeyReused, NoSuchHold
 from tenure.service.http.fields import Field, Flag, SecondsField, Text, Whole
 from tenure.service.http.problems import OF_THE_STORE, Problem, ProblemCode
 from tenure.service.http.request import HttpResponse, HungUp
@@ -226,14 +219,13 @@ def _hold_json(tenant: Tenant, grant: Grant) -> dict[str, Any]:
     }
 
 
+_of_holds: Final = partial(Route, scope=Scope.ACQUIRE, tag="locks")
 ROUTES: Final = (
-    Route(
+    _of_holds(
         method="POST",
         path="/v1/locks/acquire",
         handler=acquire,
-        scope=Scope.ACQUIRE,
         name="acquire",
-        tag="locks",
         summary="Take a hold, or wait for it",
         about=(
             "A lock; with `slots` a seat of a semaphore; with `shared` the reading side of a read/write lock. The hold "
@@ -271,13 +263,11 @@ ROUTES: Final = (
             *OF_THE_STORE,
         ),
     ),
-    Route(
+    _of_holds(
         method="POST",
         path="/v1/locks/{leaseId}/renew",
         handler=renew,
-        scope=Scope.ACQUIRE,
         name="renew",
-        tag="locks",
         keeps=True,
         summary="Let a hold live on",
         about="For its TTL from now on. About every third of the TTL is a good pace.",
@@ -287,13 +277,11 @@ ROUTES: Final = (
         example={"renewed": True, **{k: v for k, v in _GRANTED_EXAMPLE.items() if k != "acquired"}},
         problems=(ProblemCode.PLACE_LOST, *_OF_A_HOLD),
     ),
-    Route(
+    _of_holds(
         method="DELETE",
         path="/v1/locks/{leaseId}",
         handler=release,
-        scope=Scope.ACQUIRE,
         name="release",
-        tag="locks",
         keeps=True,
         summary="Give a hold up",
         about=(

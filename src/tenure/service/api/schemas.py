@@ -178,10 +178,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "TicketRemoved": _object("It is gone.", removed=_FLAG),
     "TicketTouched": _object("As it stands.", ticket=_maybe("LeaseTicket")),
     "GuardedRecord": _object(
-        "What stands at a key.",
-        key=_TEXT,
-        value={"type": "string", "contentEncoding": "base64"},
-        version=_NUMBER_TEXT,
+        "What stands at a key.", key=_TEXT, value={"type": "string", "contentEncoding": "base64"}, version=_NUMBER_TEXT
     ),
     "GuardedRecords": _object(
         "Read while a ticket stood.", stands=_FLAG, records={"type": "array", "items": _maybe("GuardedRecord")}

@@ -3,10 +3,12 @@
     # name     tenant    scopes         SHA-256 of the token, in hex                                      until
     billing-1  billing   acquire,read   0000000000000000000000000000000000000000000000000000000000000000
     on-call    *         read,operate   1111111111111111111111111111111111111111111111111111111111111111  2030-01-31
+    shipping   shipping  acquire,read   uri:spiffe://example.org/shipping
 
-One line a token; the name is for people, and stands in logs and audit records. Only hashes are stored (no token has the
-two above): `tenure serve token` makes a token and its line. Hashes of common words are refused. Two lines with one name
-are one caller with two tokens: so a token is changed without a gap.
+One line a token, or a client's certificate: `uri:` and a URI in it, or `cert:` and its common name, percent-encoded.
+Who shows both goes by the token. Names are for people, and stand in logs and audit records. Of tokens only hashes are
+stored (none has the two above): `tenure serve token` makes a token and its line. Hashes of common words are refused.
+Two lines with one name are one caller with two tokens: so a token is changed without a gap.
 
 The file is read again on SIGHUP and when it changes; one that can't be read leaves everything as it was.
 
@@ -36,6 +38,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from tenure._core.base.limits import NAME_BYTES_MAX
 from tenure.errors import InvalidOption
@@ -46,10 +49,11 @@ from tenure.service.http.request import HttpRequest
 from tenure.service.limits import TOKEN_FILE_BYTES_MAX, TOKEN_FILE_SECONDS, TOKENS_MAX
 
 CERTIFIED: Final = "tenure.certified"
-"""The extension of an ASGI scope with the name in a client's certificate."""
+"""The extension of an ASGI scope with the names in a client's certificate, as they stand in the file."""
 WHOLE: Final = "*"
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z")
 _NAME: Final = re.compile(r"(?!#)[!-~]{1,64}\Z")
+_CERTIFICATE: Final = re.compile(r"(cert|uri):.")
 _PORT: Final = re.compile(r":\d*\Z")
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _GUESSED_FIRST: Final = (  # parted by spaces, the empty one before the first; and the name and the tenant of a line
@@ -58,7 +62,7 @@ _GUESSED_FIRST: Final = (  # parted by spaces, the empty one before the first; a
 )
 _GUESSABLE: Final = frozenset(hashlib.sha256(word.encode()).hexdigest() for word in _GUESSED_FIRST.split(" "))
 _BUCKET_BYTES: Final = 2
-_TOKEN_BYTES: Final = 32
+_HASH_BYTES: Final = 32
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tenure"'}
 _log = logging.getLogger("tenure.service")
 
@@ -87,9 +91,11 @@ class Tenant:
 
     @classmethod
     def of(cls, name: str) -> Tenant:
-        """Return the tenant of that name. Raises ValueError."""
+        """Return the tenant of that name. Raises InvalidOption."""
         if name != WHOLE and not _TENANT.match(name):
-            raise ValueError(f"{name[:80]!r} can't be a tenant: letters, digits, '.', '_' and '-', at most 64; or '*'")
+            raise InvalidOption(
+                f"{name[:80]!r} can't be a tenant: letters, digits, '.', '_' and '-', at most 64; or '*'"
+            )
         return cls(name, "" if name == WHOLE else f"{name}/")
 
     def inside(self, name: str) -> str:
@@ -119,8 +125,8 @@ class Caller:
     name: str
     tenant: Tenant
     scopes: frozenset[Scope]
-    digest: bytes = field(default=b"", repr=False)
-    """SHA-256 of the token that was shown."""
+    credential: bytes = field(default=b"", repr=False)
+    """SHA-256 of the token that was shown; or the name in the certificate, as it stands in the file."""
     until: float = field(default=math.inf, compare=False)
 
     @property
@@ -134,7 +140,7 @@ ANYBODY: Final = Caller("anybody", EVERYBODY, frozenset(Scope))
 
 
 class Tokens:
-    """The tokens of one file. `find` takes the same time wherever a wrong token differs from a right one."""
+    """The tokens and certificates of one file."""
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises InvalidOption where it can't be read."""
@@ -142,18 +148,17 @@ class Tokens:
         self._seen = _look(path)
         self._known = _by_start(_read(path))
 
-    def find(self, token: str) -> Caller | None:
-        """Return the caller whose token it is; None for an unknown one."""
-        digest = hashlib.sha256(token.encode("latin-1", "replace")).digest()
+    def find(self, credential: bytes) -> Caller | None:
+        """Return the caller whose it is; None for an unknown one. Takes the same time wherever a wrong one differs."""
         found = None
-        for known in self._known.get(digest[:_BUCKET_BYTES], ()):
-            if hmac.compare_digest(known.digest, digest):
+        for known in self._known.get(_start(credential), ()):
+            if hmac.compare_digest(known.credential, credential):
                 found = known
         return found
 
     def knows(self, caller: Caller) -> bool:
-        """Say whether the token that this caller showed is still good for the same tenant and scopes."""
-        known = self._known.get(caller.digest[:_BUCKET_BYTES], ())
+        """Say whether the token or certificate of this caller is still good for the same tenant and scopes."""
+        known = self._known.get(_start(caller.credential), ())
         return any(one == caller and not one.over for one in known)
 
     def reload(self) -> bool:
@@ -193,8 +198,13 @@ def _by_start(known: Iterator[Caller]) -> dict[bytes, list[Caller]]:
     for number, one in enumerate(known):
         if number >= TOKENS_MAX:
             raise InvalidOption(f"the file of tokens has more than {TOKENS_MAX}")
-        found.setdefault(one.digest[:_BUCKET_BYTES], []).append(one)
+        found.setdefault(_start(one.credential), []).append(one)
     return found
+
+
+def _start(credential: bytes) -> bytes:
+    """Return what guessing may find out: the first bytes of a hash. The names of certificates are no secrets."""
+    return credential[:_BUCKET_BYTES] if len(credential) == _HASH_BYTES else credential
 
 
 def _read(path: Path) -> Iterator[Caller]:
@@ -212,57 +222,62 @@ def _read(path: Path) -> Iterator[Caller]:
     except UnicodeDecodeError as error:
         raise InvalidOption(f"the file of tokens {path} is not UTF-8") from error
     rights: dict[str, tuple[Tenant, frozenset[Scope]]] = {}
-    digests: set[bytes] = set()
+    credentials: set[bytes] = set()
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         where = f"line {number} of the file of tokens {path}"
         try:
             known = _line(line.split())
-        except ValueError as error:
+        except InvalidOption as error:
             raise InvalidOption(f"{where}: {error}") from None
         if rights.setdefault(known.name, (known.tenant, known.scopes)) != (known.tenant, known.scopes):
             raise InvalidOption(f"{where}: the name has another tenant or other scopes above")
-        if known.digest in digests:
-            raise InvalidOption(f"{where}: the same token stands above")
-        digests.add(known.digest)
+        if known.credential in credentials:
+            raise InvalidOption(f"{where}: the same token or certificate stands above")
+        credentials.add(known.credential)
         yield known
 
 
 def new_token(name: str, tenant: str, scopes: str, until: str = "") -> tuple[str, str]:
     """Make a token that nobody can guess, and the line for the file. Raises InvalidOption."""
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    token = secrets.token_urlsafe(_HASH_BYTES)
     line = [name, tenant, scopes, hashlib.sha256(token.encode()).hexdigest(), *until.split()]
-    try:
-        _line(line)
-    except ValueError as error:
-        raise InvalidOption(str(error)) from None
+    _line(line)
     return token, " ".join(line)
 
 
 def _line(parts: Sequence[str]) -> Caller:
     if not 4 <= len(parts) <= 5:
-        raise ValueError("write NAME TENANT SCOPE[,SCOPE…] SHA256 [UNTIL], parted by spaces")
-    name, tenant, scopes, digest, *until = parts
+        raise InvalidOption("write NAME TENANT SCOPE[,SCOPE…] SHA256 [UNTIL], parted by spaces")
+    name, tenant, scopes, shown, *until = parts
     if not _NAME.match(name):
-        raise ValueError("the name has to be up to 64 printable ASCII characters")
-    if not _HASH.match(digest.lower()):
-        raise ValueError("the fourth field has to be the SHA-256 of the token: 64 hexadecimal digits")
-    if digest.lower() in _GUESSABLE | {hashlib.sha256(word.encode()).hexdigest() for word in (name, tenant)}:
-        raise ValueError("anybody could guess this token; make another by `tenure serve token`")
+        raise InvalidOption("the name has to be up to 64 printable ASCII characters")
     try:
         granted = frozenset(Scope(scope) for scope in scopes.split(","))
     except ValueError:
-        raise ValueError(f"unknown scope; there are {', '.join(scope.value for scope in Scope)}") from None
-    return Caller(name, Tenant.of(tenant), granted, bytes.fromhex(digest), _time(*until))
+        raise InvalidOption(f"unknown scope; there are {', '.join(scope.value for scope in Scope)}") from None
+    return Caller(name, Tenant.of(tenant), granted, _credential(shown, name, tenant), *map(_time, until))
 
 
-def _time(until: str = "") -> float:
+def _credential(shown: str, *guessed: str) -> bytes:
+    if _CERTIFICATE.match(shown):
+        return (unquote(shown) if shown.startswith("cert:") else shown).encode()
+    if not _HASH.match(shown.lower()):
+        raise InvalidOption(
+            "the fourth field has to be the SHA-256 of a token, 64 hexadecimal digits, or cert:… or uri:…"
+        )
+    if shown.lower() in _GUESSABLE | {hashlib.sha256(word.encode()).hexdigest() for word in guessed}:
+        raise InvalidOption("anybody could guess this token; make another by `tenure serve token`")
+    return bytes.fromhex(shown)
+
+
+def _time(until: str) -> float:
     try:
-        ends = datetime.fromisoformat(until) if until else None
+        ends = datetime.fromisoformat(until)
     except ValueError:
-        raise ValueError("write until when it is good as 2030-01-31, or as 2030-01-31T12:00:00Z") from None
-    return math.inf if ends is None else (ends if ends.tzinfo else ends.replace(tzinfo=UTC)).timestamp()
+        raise InvalidOption("write until when it is good as 2030-01-31, or as 2030-01-31T12:00:00Z") from None
+    return (ends if ends.tzinfo else ends.replace(tzinfo=UTC)).timestamp()
 
 
 def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Scope | None) -> Caller:
@@ -271,13 +286,16 @@ def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Sc
     Raises Problem (401, 403, 429), Malformed.
     """
     if scope is None or tokens is None:
-        certified = request.scope.get("extensions", {}).get(CERTIFIED)
-        return ANYBODY if certified is None else Caller(certified["name"], ANYBODY.tenant, ANYBODY.scopes)
-    caller = tokens.find(_token(limits, request))
+        return ANYBODY
+    names = request.scope.get("extensions", {}).get(CERTIFIED, {}).get("names", ())
+    if names and request.header(b"authorization") is None:
+        caller = next(filter(None, map(tokens.find, names)), None)
+    else:
+        caller = tokens.find(hashlib.sha256(_token(limits, request).encode("latin-1", "replace")).digest())
     if caller is None:
-        raise _refused(limits, request, "this token is not known")
+        raise _refused(limits, request, f"this {'certificate' if names else 'token'} is not known")
     if caller.over:
-        raise _refused(limits, request, "the time of this token is over")
+        raise _refused(limits, request, "the time of this token, or certificate, is over")
     if scope not in caller.scopes:
         raise Problem(ProblemCode.FORBIDDEN, f"this needs a token with the scope {scope.value!r}")
     return caller
@@ -311,12 +329,9 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _token(limits: Limits, request: HttpRequest) -> str:
-    header = request.header(b"authorization")
-    if header is None:
-        raise _refused(limits, request, "send a token: Authorization: Bearer …")
-    scheme, _, token = header.partition(" ")
+    scheme, _, token = (request.header(b"authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise _refused(limits, request, "send a bearer token: Authorization: Bearer …")
+        raise _refused(limits, request, "send a token: Authorization: Bearer …")
     return token.strip()
 
 
