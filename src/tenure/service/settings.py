@@ -74,6 +74,7 @@ class Settings:
     client_ca: Path | None = None
     hosts: tuple[str, ...] = ()
     insecure: bool = False
+    behind_proxy: bool = False
     elect: dict[str, str] = field(default_factory=dict)
     advertise: str | None = None
     maximum: TenantLimits = field(default_factory=TenantLimits)
@@ -104,6 +105,11 @@ class Settings:
                 raise InvalidOption(
                     f"{address} can be reached from other machines, and whoever does could take and force out every "
                     "hold: give --tokens, listen on loopback, or say --insecure"
+                )
+            if self.cert is None and not (address.is_local or self.behind_proxy):
+                raise InvalidOption(
+                    f"{address} can be reached from other machines, and tokens would cross the network in clear: give "
+                    "--tls-cert and --tls-key, --behind-proxy where a proxy does TLS, or --insecure"
                 )
 
 

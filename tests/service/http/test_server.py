@@ -34,6 +34,8 @@ def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str
     ("arguments", "says"),
     [
         (("--listen", "0.0.0.0:0"), "give --tokens, listen on loopback, or say --insecure"),
+        (("--listen", "0.0.0.0:0", "--behind-proxy"), "give --tokens, listen on loopback, or say --insecure"),
+        (("--listen", "0.0.0.0:0", "--tokens", "/nowhere"), "would cross the network in clear"),
         (("--listen", "[::]:0"), "can be reached from other machines"),
         (("--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"), "0.0.0.0:0 can be reached"),
         (("--listen", "nonsense"), "[HOST:]PORT"),
@@ -76,6 +78,20 @@ def test_everybody_may_come_where_that_was_said(url: str, tmp_path: Path) -> Non
             for host in ("evil.example", f"evil.example:{port}", "svc", "tenure.svc.evil.example", "10.1.2.3"):
                 answer = user.request("GET", "/v1/locks", headers={"Host": host})
                 assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), host
+
+
+@pytest.mark.parametrize("said", ["--behind-proxy", "--insecure"])
+def test_tokens_in_clear_are_taken_from_other_machines_where_that_was_said(
+    url: str, tmp_path: Path, name: str, said: str
+) -> None:
+    """A proxy in front does TLS, or nobody does; the token is asked for all the same."""
+    token = Token("app-secret", "app", "t")
+    file = write_tokens(tmp_path / "tokens", token)
+    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--tokens", str(file), said) as service:
+        address = f"http://127.0.0.1:{httpx.URL(service.url).port}"
+        with service.user(token.token, url=address) as user, service.user(url=address) as nobody:
+            user.release(user.held(name)["leaseId"])
+            assert nobody.get("/v1/locks").status_code == 401
 
 
 def test_port_that_is_taken_is_told_in_one_line(url: str, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def _number(
 )
 @click.option("--tls-key", "key", type=_FILE, metavar="FILE", help="Its key.")
 @click.option("--client-ca", type=_FILE, metavar="FILE", help="Only clients with a certificate of this CA.")
+@click.option("--behind-proxy", is_flag=True, help="Take tokens in clear from other machines: a proxy does TLS.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines though nothing, or no TLS, protects it.")
 @click.option(
     "--health-port",
