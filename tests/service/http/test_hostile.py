@@ -341,7 +341,7 @@ def test_limits_of_a_tenant_are_429_with_retry_after(url: str, tmp_path: Path, n
             eventually(lambda: user.line(name)["waiterCount"] == 1)
             answer = user.acquire(name, waitSeconds=1)
             assert (answer.status_code, answer.json()["code"]) == (429, "too-many-waiting")
-        eventually(lambda: user.acquire(name).status_code == 200)
+        eventually(lambda: user.acquire(name).status_code == 409)
         user.release(reply["leaseId"])
     with serving(url, tmp_path, "--rate", "5") as service, service.user() as user:
         codes = [user.get("/v1/locks").status_code for _ in range(100)]
