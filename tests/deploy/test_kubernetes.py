@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import kubernetes_validate
 import pytest
@@ -111,6 +113,9 @@ def test_pods_are_allowed_nothing_that_they_do_not_need(overlay: str, resource: 
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
     for one in containers([resource]):
         allowed = one["securityContext"]
+        if one["name"] == "tenure":  # a patch for a pod of somebody else's must not depend on that pod's own
+            assert allowed["runAsNonRoot"] is True
+            assert allowed["seccompProfile"] == {"type": "RuntimeDefault"}
         assert allowed["allowPrivilegeEscalation"] is False
         assert allowed["readOnlyRootFilesystem"] is True
         assert allowed["capabilities"] == {"drop": ["ALL"]}
@@ -161,13 +166,17 @@ def test_service_stays_up_when_nodes_are_drained() -> None:
 
 
 def test_service_is_protected_and_only_the_trial_is_not() -> None:
-    """TLS and tokens come from Secrets; --insecure stands nowhere else than in overlays/trying."""
+    """TLS and tokens come from Secrets, for the store, too; --insecure stands nowhere else than in overlays/trying."""
     (container,) = pod_of("service", "Deployment")["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod_of("service", "Deployment")["volumes"]}
     for option in ("--tokens", "--tls-cert", "--tls-key"):
         (given,) = [one for one in container["args"] if one.startswith(f"{option}=")]
         assert secrets[mounts[str(Path(given.partition("=")[2]).parent)]].startswith("tenure-")
+    (url,) = re.findall(r"etcd://\S+", (HERE / "overlays" / "service" / "kustomization.yaml").read_text())
+    files = dict(parse_qsl(urlsplit(url).query))
+    assert set(files) == {"ca", "cert", "key"}
+    assert {secrets[mounts[str(Path(path).parent)]] for path in files.values()} == {"tenure-store-tls"}
     assert [
         name for name in OVERLAYS if any("--insecure" in one.get("args", []) for one in containers(BUILT[name]))
     ] == ["trying"]

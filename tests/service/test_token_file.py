@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 def known(tokens: Tokens) -> list[str]:
     """The tokens that are good."""
-    return [one.token for one in (ONE, TWO) if tokens.find(one.token) is not None]
+    return [one.token for one in (ONE, TWO) if tokens.find(hashlib.sha256(one.token.encode()).digest()) is not None]
 
 
 def test_file_is_taken_once_two_looks_agree(file: Path) -> None:

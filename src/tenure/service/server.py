@@ -40,7 +40,7 @@ from tenure.service.http.routing import Routes
 from tenure.service.limits import KEEP_ALIVE_SECONDS, PROBE_CONNECTIONS_MAX
 from tenure.service.log import AccessLog, written_aside
 from tenure.service.service import Service
-from tenure.service.settings import Address, Settings, load_certificate, tls_context
+from tenure.service.settings import Address, NewestContext, Settings, tls_context
 
 _log = logging.getLogger("tenure.service")
 _ANSWERS_SECONDS: Final = 5
@@ -50,8 +50,6 @@ _ANSWERS_SECONDS: Final = 5
 def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callable[[list[str]], None]) -> None:
     """Serve until a signal ends it. Calls `started` with the URLs once it can be used. Raises InvalidOption."""
     settings.check()
-    if settings.tokens_in_clear:
-        _log.warning("tokens cross the network in clear: give --tls-cert and --tls-key, or let a proxy do TLS")
     context = tls_context(settings)
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     _allow_many_connections()
@@ -62,7 +60,7 @@ def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callab
 async def _serve(
     connect: Callable[[], aio.Client],
     settings: Settings,
-    context: ssl.SSLContext | None,
+    context: NewestContext | None,
     tokens: Tokens | None,
     started: Callable[[list[str]], None],
 ) -> None:
@@ -83,13 +81,13 @@ async def _serve(
             for counts in (log, room):
                 service.registry.register(counts)
             access = AccessLog(log if settings.access_log else None)
-            app = App(service, SERVED, access, any_host=settings.insecure or not settings.asks_nobody)
+            app = App(service, SERVED, access, names=settings.names)
             servers = [
                 _UvicornServer(app, sock, None if sock.family == socket.AF_UNIX else tls, room)
                 for sock, tls in listening
             ]
             for sock, routes in probed:
-                probes = App(service, routes, AccessLog(None), any_host=True)  # a kubelet calls it by the pod's address
+                probes = App(service, routes, AccessLog(None), names=None)  # a kubelet calls it by the pod's address
                 servers.append(_UvicornServer(probes, sock, None, ConnectionRoom(PROBE_CONNECTIONS_MAX)))
             await _run(service, servers, settings, ended, started)
 
@@ -219,14 +217,14 @@ def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[No
             loop.remove_signal_handler(number)
 
 
-def _reload(settings: Settings, context: ssl.SSLContext | None, tokens: Tokens | None) -> None:
+def _reload(settings: Settings, context: NewestContext | None, tokens: Tokens | None) -> None:
     if tokens is not None:
         tokens.reload()
     if context is not None:
         try:
-            load_certificate(context, settings)
+            context.read(settings)
         except InvalidOption as error:
-            _log.error("the certificate stays as it was: %s", error)
+            _log.error("certificate and CA stay as they were: %s", error)
 
 
 def _allow_many_connections() -> None:

@@ -53,13 +53,7 @@ class Service:
 
     @classmethod
     def over(
-        cls,
-        client: aio.Client,
-        keeper: Keeper,
-        *,
-        elect: dict[str, str],
-        maximum: TenantLimits,
-        tokens: Tokens | None,
+        cls, client: aio.Client, keeper: Keeper, *, elect: dict[str, str], maximum: TenantLimits, tokens: Tokens | None
     ) -> Service:
         """Make a service of a client and its keeper. Needs a running event loop: candidates stand from now on."""
         candidates = Candidates(client, elect)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tenure._core.base.limits import SOCKET_PATH_BYTES_MAX
 from tenure._core.base.validation import encode
@@ -17,6 +18,8 @@ from tenure.service.limits import DRAIN_SECONDS_DEFAULT
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8700"
 _UNIX: Final = "unix:"
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
+_HOST: Final = re.compile(r"^\w+://\[?([A-Za-z0-9._-]+|(?<=\[)[^]]+)")
 _PORT_MAX: Final = 65535
 
 
@@ -70,7 +73,9 @@ class Settings:
     cert: Path | None = None
     key: Path | None = None
     client_ca: Path | None = None
+    hosts: tuple[str, ...] = ()
     insecure: bool = False
+    behind_proxy: bool = False
     elect: dict[str, str] = field(default_factory=dict)
     advertise: str | None = None
     maximum: TenantLimits = field(default_factory=TenantLimits)
@@ -78,9 +83,10 @@ class Settings:
     access_log: bool = True
 
     @property
-    def asks_nobody(self) -> bool:
-        """True if it serves every caller that reaches it."""
-        return self.tokens is None and self.client_ca is None
+    def names(self) -> frozenset[str]:
+        """The names under which it answers, besides the addresses where a request may come."""
+        given = (*self.hosts, *(address.host for address in self.listen), *_HOST.findall(self.advertise or ""))
+        return frozenset(name.lower() for name in ("localhost", *given))
 
     def check(self) -> None:
         """Refuse options with which no service must be started. Raises InvalidOption."""
@@ -88,19 +94,24 @@ class Settings:
             raise InvalidOption("a certificate and its key go together: give --tls-cert and --tls-key, or neither")
         if self.client_ca is not None and self.cert is None:
             raise InvalidOption("clients show certificates over TLS only: --client-ca needs --tls-cert and --tls-key")
+        if self.client_ca is not None and self.tokens is None:
+            raise InvalidOption("--client-ca needs --tokens: there certificates are named, with what each may do")
+        for host in self.hosts:
+            if not _NAME.match(host):
+                raise InvalidOption(f"--host {host}: give a name alone, without scheme and port")
         if self.insecure:
             return
         for address in self.listen:
-            if self.asks_nobody and not address.is_local:
+            if self.tokens is None and not address.is_local:
                 raise InvalidOption(
                     f"{address} can be reached from other machines, and whoever does could take and force out every "
-                    "hold: give --tokens or --client-ca, listen on loopback, or say --insecure"
+                    "hold: give --tokens, listen on loopback, or say --insecure"
                 )
-
-    @property
-    def tokens_in_clear(self) -> bool:
-        """True if tokens cross the network unencrypted, unless a proxy in front does TLS."""
-        return self.tokens is not None and self.cert is None and not all(address.is_local for address in self.listen)
+            if self.cert is None and not (address.is_local or self.behind_proxy):
+                raise InvalidOption(
+                    f"{address} can be reached from other machines, and tokens would cross the network in clear: give "
+                    "--tls-cert and --tls-key, --behind-proxy where a proxy does TLS, or --insecure"
+                )
 
 
 def elections(given: Sequence[str]) -> dict[str, str]:
@@ -115,26 +126,36 @@ def elections(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Make the TLS context of the sockets; None where TLS is not configured. Raises InvalidOption."""
-    if settings.cert is None or settings.key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_certificate(context, settings)
-    if settings.client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
+class NewestContext(ssl.SSLContext):
+    """A TLS context that leaves each new connection to the newest one that was read."""
+
+    newest: ssl.SSLContext
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """Begin TLS on a connection."""
+        return self.newest.wrap_bio(*arguments, **options)
+
+    def read(self, settings: Settings) -> None:
+        """Read certificate, key and the CA of clients, for the connections from now on. Raises InvalidOption."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_verify_locations(settings.client_ca)
+            context.load_cert_chain(str(settings.cert), str(settings.key))
+            if settings.client_ca is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(settings.client_ca)
         except (OSError, ssl.SSLError) as error:
-            raise InvalidOption(f"no certificates can be read from {settings.client_ca}: {error}") from error
+            message = (
+                f"certificate {settings.cert}, key {settings.key} or CA {settings.client_ca} can't be used: {error}"
+            )
+            raise InvalidOption(message) from error
+        self.newest = context
+
+
+def tls_context(settings: Settings) -> NewestContext | None:
+    """Make the TLS context of the sockets; None where TLS is not configured. Raises InvalidOption."""
+    if settings.cert is None:
+        return None
+    context = NewestContext(ssl.PROTOCOL_TLS_SERVER)
+    context.read(settings)
     return context
-
-
-def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    """Load the certificate, which is shown from the next connection on. Raises InvalidOption."""
-    try:
-        context.load_cert_chain(str(settings.cert), str(settings.key))
-    except (OSError, ssl.SSLError) as error:
-        message = f"the certificate {settings.cert} with the key {settings.key} can't be used: {error}"
-        raise InvalidOption(message) from error

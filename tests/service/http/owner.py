@@ -182,12 +182,12 @@ class Owner:
                     resource, plan.name, key, ttlSeconds=plan.ttl, waitSeconds=WAIT_SECONDS, timeout=seconds
                 )
             )
+            if answer is not None and answer.json().get("code") == "not-acquired":
+                call.fail()
+                return None
             if answer is None or answer.status_code != 200:
                 return None  # whether it had the hold, and lost it meanwhile, is not known
             reply = answer.json()
-            if not reply["acquired"]:
-                call.fail()
-                return None
             token, until = int(reply["fencingToken"]), self._until(sent, reply)
             held = Held(resource, reply["leaseId"], token, reply["fence"], reply["ttlSeconds"], until)
             call.ok(**held.facts, ttl=held.ttl, deadline=until, at=monotonic())

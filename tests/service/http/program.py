@@ -197,10 +197,12 @@ class Token:
     name: str
     tenant: str
     scopes: str = "acquire,read,elect"
+    until: str = ""
 
     @property
     def line(self) -> str:
-        return f"{self.name} {self.tenant} {self.scopes} {hashlib.sha256(self.token.encode()).hexdigest()}\n"
+        digest = hashlib.sha256(self.token.encode()).hexdigest()
+        return f"{self.name} {self.tenant} {self.scopes} {digest} {self.until}\n"
 
 
 def write_tokens(path: Path, *tokens: Token) -> Path:

@@ -6,14 +6,18 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tenure.service import limits
+from tenure.service.auth.tokens import check_host
+from tenure.service.http.problems import Problem
+from tenure.service.http.request import HttpRequest, Message
 from tests.cli.program import PATIENCE_SECONDS, eventually
+from tests.service.http.conftest import BILLING
 from tests.service.http.program import Service, User, serving
 
 BODY = {"resource": "x", "ownerId": "me", "ttlSeconds": 5}
@@ -97,6 +101,51 @@ def test_body_that_a_web_page_could_send_unasked_is_415(user: User, kind: str | 
     headers = {} if kind is None else {"Content-Type": kind}
     answer = user.request("POST", "/v1/locks/acquire", content=json.dumps(BODY), headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-type")
+
+
+@pytest.mark.parametrize("token", [None, BILLING.token])
+def test_page_of_another_site_is_refused_whatever_it_asks_for(
+    open_service: Service, guarded_service: Service, token: str | None
+) -> None:
+    """A browser says where a page is from; only the way to the dashboard, a link, is open."""
+    with (open_service if token is None else guarded_service).user(token) as user:
+        for site, status in (("cross-site", 403), ("same-origin", 200), ("none", 200)):
+            headers = {"Sec-Fetch-Site": site}
+            answer = user.request("GET", "/v1/locks", headers=headers)
+            assert answer.status_code == status, site
+            assert status == 200 or answer.json()["code"] == "forbidden-site"
+            assert user.request("GET", "/openapi.json", headers=headers).status_code == status, site
+            assert user.http.get("/ui/", headers=headers).status_code == 200
+
+
+def test_service_with_tokens_answers_to_no_other_name(guarded_service: Service) -> None:
+    """A token does not make a name of somebody else's ours."""
+    with guarded_service.user(BILLING.token) as user:
+        answer = user.request("GET", "/v1/locks", headers={"Host": "evil.example"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host")
+        assert user.http.get("/ui/", headers={"Host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("at", "host", "fits"),
+    [
+        ("10.0.0.5", "10.0.0.5:8700", True),
+        ("10.0.0.5", "10.0.0.6:8700", False),
+        ("::ffff:10.0.0.5", "10.0.0.5", True),
+        ("fd00::5", "[fd00:0::5]:8700", True),
+        ("10.0.0.5", "locks.example.com", False),
+    ],
+)
+def test_address_at_which_a_request_came_is_a_name_of_the_service(at: str, host: str, fits: bool) -> None:
+    """Also where it listens at every address of the machine: a page can't give a name of its own the look of one."""
+
+    async def nothing() -> Message:
+        raise AssertionError("no body is asked for")
+
+    headers = [(b"host", host.encode())]
+    scope = {"method": "GET", "headers": headers, "client": ("10.0.0.9", 1), "server": (at, 8700)}
+    with nullcontext() if fits else pytest.raises(Problem):
+        check_host(HttpRequest(scope, nothing), frozenset())
 
 
 def test_service_without_tokens_answers_to_no_other_name(user: User) -> None:
@@ -292,7 +341,7 @@ def test_limits_of_a_tenant_are_429_with_retry_after(url: str, tmp_path: Path, n
             eventually(lambda: user.line(name)["waiterCount"] == 1)
             answer = user.acquire(name, waitSeconds=1)
             assert (answer.status_code, answer.json()["code"]) == (429, "too-many-waiting")
-        eventually(lambda: user.acquire(name).status_code == 200)
+        eventually(lambda: user.acquire(name).status_code == 409)
         user.release(reply["leaseId"])
     with serving(url, tmp_path, "--rate", "5") as service, service.user() as user:
         codes = [user.get("/v1/locks").status_code for _ in range(100)]

@@ -53,10 +53,17 @@ def test_nothing_is_lost_on_who_reads_numbers_as_doubles(user: User, name: str) 
 
 
 def test_second_owner_is_told_that_it_has_nothing_and_leaves_nothing(user: User, other: User, name: str) -> None:
-    """`acquired: false` is an answer, and no error; no ticket stays in the line."""
-    reply = user.held(name)
+    """409: `curl -f` and its like take it for no success. It says who holds, and how many wait; no ticket stays."""
+    reply = user.held(name, "early")
     answer = other.acquire(name, "late", waitSeconds=0.2)
-    assert (answer.status_code, answer.json()) == (200, {"acquired": False, "resource": name, "ownerId": "late"})
+    assert (answer.status_code, answer.json()["code"], answer.json()["happened"]) == (409, "not-acquired", "no")
+    assert (answer.json()["acquired"], answer.json()["retry"]) == (False, True)
+    assert (answer.json()["heldBy"], answer.json()["waiterCount"]) == (["early"], 0)
+    with waiting(other, name) as waiter:
+        eventually(lambda: user.line(name)["waiterCount"] == 1)
+        assert user.acquire(name, "late").json()["waiterCount"] == 1
+        user.release(reply["leaseId"])
+        reply = waiter().json()
     assert user.line(name)["waiterCount"] == 0
     user.release(reply["leaseId"])
 

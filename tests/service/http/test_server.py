@@ -12,8 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 import tenure
+from tenure.testing.servers import certificates
 from tenure.testing.servers.certificates import make_tls_files
 from tests.cli.program import eventually
 from tests.servers import Cluster
@@ -30,7 +33,9 @@ def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--listen", "0.0.0.0:0"), "give --tokens or --client-ca, listen on loopback, or say --insecure"),
+        (("--listen", "0.0.0.0:0"), "give --tokens, listen on loopback, or say --insecure"),
+        (("--listen", "0.0.0.0:0", "--behind-proxy"), "give --tokens, listen on loopback, or say --insecure"),
+        (("--listen", "0.0.0.0:0", "--tokens", "/nowhere"), "would cross the network in clear"),
         (("--listen", "[::]:0"), "can be reached from other machines"),
         (("--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"), "0.0.0.0:0 can be reached"),
         (("--listen", "nonsense"), "[HOST:]PORT"),
@@ -38,10 +43,13 @@ def each_url(request: pytest.FixtureRequest, singles: dict[str, Cluster]) -> str
         (("--listen", "127.0.0.1:99999"), "[HOST:]PORT"),
         (("--tls-cert", "/nowhere"), "go together"),
         (("--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "can't be used"),
-        (("--client-ca", "/nowhere"), "--client-ca needs"),
+        (("--client-ca", "/nowhere"), "--client-ca needs --tls-cert"),
+        (("--client-ca", "/nowhere", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "--client-ca needs --tokens"),
         (("--tokens", "/nowhere"), "can't be read"),
         (("--elect", "a", "--elect", "a=1"), "given twice"),
         (("--elect", "=x"), "empty"),
+        (("--host", "http://locks.example.com"), "a name alone"),
+        (("--host", "locks.example.com:443"), "a name alone"),
     ],
 )
 def test_what_must_not_be_started_is_told_in_one_line(url: str, arguments: tuple[str, ...], says: str) -> None:
@@ -53,11 +61,37 @@ def test_what_must_not_be_started_is_told_in_one_line(url: str, arguments: tuple
 
 
 def test_everybody_may_come_where_that_was_said(url: str, tmp_path: Path) -> None:
-    """--insecure; then it answers under any name, too."""
-    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--insecure") as service:
+    """--insecure; under the names that were given, and not under one that a web page has for this machine."""
+    names = ("--host", "tenure.svc", "--host", "Locks.example.com", "--advertise", "http://replica-1:8700")
+    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--insecure", *names) as service:
         port = httpx.URL(service.url).port
         with service.user(url=f"http://127.0.0.1:{port}") as user:
-            assert user.request("GET", "/v1/locks", headers={"Host": "tenure.svc"}).status_code == 200
+            for host in (
+                "tenure.svc",
+                "tenure.svc:8700",
+                "locks.EXAMPLE.com:1",
+                "replica-1:8700",
+                "localhost",
+                "[::1]:9",
+            ):
+                assert user.request("GET", "/v1/locks", headers={"Host": host}).status_code == 200, host
+            for host in ("evil.example", f"evil.example:{port}", "svc", "tenure.svc.evil.example", "10.1.2.3"):
+                answer = user.request("GET", "/v1/locks", headers={"Host": host})
+                assert (answer.status_code, answer.json()["code"]) == (403, "forbidden-host"), host
+
+
+@pytest.mark.parametrize("said", ["--behind-proxy", "--insecure"])
+def test_tokens_in_clear_are_taken_from_other_machines_where_that_was_said(
+    url: str, tmp_path: Path, name: str, said: str
+) -> None:
+    """A proxy in front does TLS, or nobody does; the token is asked for all the same."""
+    token = Token("app-secret", "app", "t")
+    file = write_tokens(tmp_path / "tokens", token)
+    with serving(url, tmp_path, "--listen", "0.0.0.0:0", "--tokens", str(file), said) as service:
+        address = f"http://127.0.0.1:{httpx.URL(service.url).port}"
+        with service.user(token.token, url=address) as user, service.user(url=address) as nobody:
+            user.release(user.held(name)["leaseId"])
+            assert nobody.get("/v1/locks").status_code == 401
 
 
 def test_port_that_is_taken_is_told_in_one_line(url: str, tmp_path: Path) -> None:
@@ -117,22 +151,94 @@ def test_tls_serves_https_and_nothing_else(url: str, tmp_path: Path, name: str) 
         eventually(fresh)
 
 
-def test_mutual_tls_lets_in_only_who_shows_a_certificate(url: str, tmp_path: Path, name: str) -> None:
-    """Client certificates are protection enough to listen for other machines; the audit has the certificate's name."""
-    files = make_tls_files(tmp_path / "tls", mutual=True)
-    given = ("--tls-cert", str(files.server_cert), "--tls-key", str(files.server_key), "--client-ca", str(files.ca))
-    with serving(url, tmp_path, "--listen", "0.0.0.0:0", *given, "--health-port", "127.0.0.1:0") as service:
+class Authority:
+    """A CA of clients, and a service's own certificate that it made."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._authority = certificates._Authority(directory.name)
+        directory.mkdir()
+        self.ca = directory / "ca.pem"
+        self.ca.write_bytes(self._authority.pem())
+        cert, key = self.pair("localhost")
+        self.certificate = ("--tls-cert", str(cert), "--tls-key", str(key))
+
+    def pair(self, common_name: str, uri: str = "spiffe://nowhere/x") -> tuple[Path, Path]:
+        """A certificate of that name, and its key."""
+        plain, key = self._authority.issue(common_name)
+        ours = x509.UniformResourceIdentifier(uri)
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), ours])
+        fresh = certificates._builder(subject=plain.subject, issuer=plain.issuer, public=key.public_key())
+        pair = fresh.add_extension(names, critical=False).sign(self._authority._key, hashes.SHA256()), key
+        paths = self._directory / f"{common_name}.pem", self._directory / f"{common_name}.key"
+        certificates._write_pair(pair, *paths)
+        return paths
+
+
+def test_certificates_may_do_what_the_file_of_tokens_says(url: str, tmp_path: Path, name: str) -> None:
+    """By common name or URI; the audit has the caller's name; a stranger of the same CA gets nothing."""
+    ours = Authority(tmp_path / "ours")
+    worker = Token("worker-secret", "worker", "billing", "read")
+    lines = "billing billing acquire,read cert:billing%20app\non-call * read,operate uri:spiffe://example.org/on-call\n"
+    file = tmp_path / "tokens"
+    file.write_text(lines + worker.line)
+    given = ("--listen", "0.0.0.0:0", *ours.certificate, "--client-ca", str(ours.ca), "--tokens", str(file))
+    with serving(url, tmp_path, *given, "--health-port", "127.0.0.1:0") as service:
         address = f"https://localhost:{httpx.URL(service.url).port}"
-        with service.user(url=address, verify=trusting(files.ca, files.cert, files.key)) as user:
-            reply = user.held(name)
-            assert user.force(name, reply["fencingToken"]).json()["actor"] == "tenure-client"
-            eventually(lambda: any(line.get("caller") == "tenure-client" for line in service.log))
-        with pytest.raises(httpx.TransportError), service.user(url=address, verify=trusting(files.ca)) as user:
-            user.get("/healthz")
+        shows = trusting(ours.ca, *ours.pair("billing app"))
+        with service.user(url=address, verify=shows) as billing:
+            reply = billing.held(name)
+            assert billing.force(name, reply["fencingToken"]).json()["code"] == "forbidden"
+            on_call = trusting(ours.ca, *ours.pair("anything", "spiffe://example.org/on-call"))
+            with service.user(url=address, verify=on_call) as operator:
+                assert operator.acquire(f"billing/{name}").status_code == 403
+                assert operator.force(f"billing/{name}", reply["fencingToken"]).json()["actor"] == "on-call"
+            with service.user(worker.token, url=address, verify=shows) as both:
+                assert both.line(name)["holders"] == []
+                assert both.acquire(name).status_code == 403
+            with billing.events("/v1/events") as events:
+                events.next()
+                file.write_text(lines.partition("\n")[2])
+                assert events.ends()
+            assert billing.get("/v1/locks").status_code == 401
+        for common_name, uri in (("stranger", "spiffe://example.org/on-call/x"), ("cert:billing app", "uri:x")):
+            with service.user(url=address, verify=trusting(ours.ca, *ours.pair(common_name, uri))) as stranger:
+                assert stranger.get("/v1/locks").json()["code"] == "unauthorized"
+        with service.user("cert:billing app", url=address, verify=on_call) as pretender:
+            assert pretender.get("/v1/locks").status_code == 401
+        with pytest.raises(httpx.TransportError), service.user(url=address, verify=trusting(ours.ca)) as nobody:
+            nobody.get("/healthz")
         with service.user(url=service.urls[1]) as probe:
             assert probe.get("/healthz").status_code == 200
             assert "tenure_" in probe.get("/metrics").text
             assert probe.http.get("/v1/locks").status_code == 404
+
+
+def test_ca_of_clients_is_read_again_on_sighup(url: str, tmp_path: Path) -> None:
+    """A CA that was taken out lets nobody in any more, the new one does; one that can't be read changes nothing."""
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    file, trusted = tmp_path / "tokens", tmp_path / "clients.pem"
+    file.write_text("app t read cert:app\n")
+    trusted.write_text(old.ca.read_text())
+    with serving(url, tmp_path, *old.certificate, "--client-ca", str(trusted), "--tokens", str(file)) as service:
+        address = f"https://localhost:{httpx.URL(service.url).port}"
+
+        def let_in(authority: Authority) -> bool:
+            try:
+                with service.user(url=address, verify=trusting(old.ca, *authority.pair("app"))) as user:
+                    return user.get("/v1/locks").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        assert (let_in(old), let_in(new)) == (True, False)
+        trusted.write_text("nonsense")
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "stay as they were" in service.log_text)
+        assert (let_in(old), let_in(new)) == (True, False)
+        trusted.write_text(new.ca.read_text())
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: let_in(new))
+        assert not let_in(old)
 
 
 def test_two_replicas_share_the_store(each_url: str, tmp_path: Path, name: str) -> None:
@@ -220,7 +326,7 @@ def test_end_is_the_same_by_ctrl_c(url: str, tmp_path: Path) -> None:
 
 def test_probes_tell_what_they_are_asked(url: str, tmp_path: Path) -> None:
     """Alive; ready once the store has answered; and without a token, where others need one."""
-    file = write_tokens(tmp_path / "tokens", Token("x", "app", "t"))
+    file = write_tokens(tmp_path / "tokens", Token("x-secret", "app", "t"))
     with serving(url, tmp_path, "--tokens", str(file)) as service, service.user() as user:
         assert user.get("/healthz").json() == {"healthy": True}
         assert user.get("/readyz").json() == {"ready": True, "why": None}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,11 @@ import pytest
 
 import tenure
 from tests.cli.program import eventually
+from tests.cli.program import tenure as command
 from tests.service.http.conftest import BILLING, HOLDER, LOOKER, ONCALL, SHIPPING
 from tests.service.http.program import Service, Token, User, refused, serving, write_tokens
+
+ROOT = Path(__file__).parent.parent.parent.parent
 
 
 @pytest.fixture
@@ -283,6 +289,11 @@ def test_tokens_are_read_again_when_the_file_changes_and_on_sighup(url: str, tmp
         (f"app t read {'a' * 64}\napp t read {'a' * 64}", "line 2"),
         (f"app t read {'a' * 64}\napp u read {'b' * 64}", "another tenant"),
         ("\xff\xfe", "not UTF-8"),
+        (Token("test", "app", "t").line, "anybody could guess"),
+        (Token("", "app", "t").line, "anybody could guess"),
+        (Token("app", "app", "t").line, "anybody could guess"),
+        (f"app t read {'a' * 64} tomorrow", "2030-01-31"),
+        (f"app t read {'a' * 64} 2030-01-31 more", "parted by spaces"),
     ],
 )
 def test_file_of_tokens_that_can_not_be_read_stops_the_start(url: str, tmp_path: Path, text: str, says: str) -> None:
@@ -294,6 +305,82 @@ def test_file_of_tokens_that_can_not_be_read_stops_the_start(url: str, tmp_path:
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert "aaaa" not in done.stderr
+
+
+def test_token_is_good_until_its_date(url: str, tmp_path: Path) -> None:
+    """Then it is refused, which says why, and streams that it opened end; without a date it is good for ever."""
+    lasting, ending = Token("lasting", "app", "t"), Token("ending", "guest", "t", until="2999-01-31")
+    past = Token("past", "old", "t", until="2020-01-31T12:00:00Z")
+    file = write_tokens(tmp_path / "tokens", lasting, ending, past)
+    with serving(url, tmp_path, "--tokens", str(file)) as service, service.user(ending.token) as user:
+        with user.events("/v1/events") as events:
+            ends = datetime.now(UTC) + timedelta(seconds=3)
+            write_tokens(file, lasting, dataclasses.replace(ending, until=ends.isoformat()), past)
+            assert events.ends()
+        assert datetime.now(UTC) >= ends
+        for over in (user, service.user(past.token)):
+            with over:
+                answer = over.get("/v1/locks")
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+                assert "is over" in answer.json()["detail"]
+        with service.user(lasting.token) as user:
+            assert user.get("/v1/locks").status_code == 200
+
+
+def test_file_of_tokens_that_others_may_write_is_warned_of(url: str, tmp_path: Path) -> None:
+    """Whoever may write it may make itself an operator of everything."""
+    file = write_tokens(tmp_path / "tokens", Token("x-secret", "app", "t"))
+    with serving(url, tmp_path, "--tokens", str(file)) as service:
+        assert "may be written by others" not in service.log_text
+        file.chmod(0o666)
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: f"{file} may be written by others" in service.log_text)
+
+
+def test_token_that_the_command_makes_is_shown_once_and_good(url: str, tmp_path: Path, name: str) -> None:
+    """The token goes to standard error and the line for the file to standard output; no two are alike."""
+    file = tmp_path / "tokens"
+    made = [command("serve", "token", "worker", "billing", "acquire,read") for _ in range(2)]
+    assert [done.code for done in made] == [0, 0]
+    file.write_text("".join(done.out for done in made))
+    tokens = [done.err.split()[-1] for done in made]
+    assert len(set(tokens)) == 2
+    assert min(map(len, tokens)) >= 43
+    assert not any(token in file.read_text() for token in tokens)
+    with serving(url, tmp_path, "--tokens", str(file)) as service:
+        for token in tokens:
+            with service.user(token) as user:
+                user.release(user.held(name)["leaseId"])
+    dated = command("serve", "token", "guest", "*", "read", "--until", "2030-01-31")
+    assert dated.out.split()[-1] == "2030-01-31"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("a b", "t", "read"), "printable ASCII"),
+        (("a", "t/u", "read"), "can't be a tenant"),
+        (("a", "t", "fly"), "unknown scope"),
+        (("a", "t", "read", "--until", "tomorrow"), "2030-01-31"),
+    ],
+)
+def test_token_is_not_made_for_a_line_that_could_not_be_read(arguments: tuple[str, ...], says: str) -> None:
+    """The same checks as of the file, and the code of a command that is written wrong."""
+    done = command("serve", "token", *arguments)
+    assert (done.code, done.out) == (64, "")
+    assert says in done.complaint
+
+
+def test_examples_have_no_hash_of_any_token() -> None:
+    """Examples are copied as they stand: a hash in one of them must be of nothing that anybody can send."""
+    pages = [path for top in ("docs", "deploy", "src") for path in (ROOT / top).rglob("*.*") if path.is_file()]
+    found = [
+        digits
+        for path in (ROOT / "README.md", *pages)
+        for digits in re.findall(r"\b[0-9a-f]{64}\b", path.read_text(errors="replace"))
+    ]
+    assert found
+    assert [digits for digits in found if len(set(digits)) > 1] == []
 
 
 def test_elections_of_a_tenant_are_its_own(url: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,18 +26,24 @@ def _number(
     return click.option(flag, type=kind, default=default, show_default=True, metavar=metavar, help=about)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--listen",
     multiple=True,
     metavar="[HOST:]PORT|unix:/PATH",
     help="Where to listen (127.0.0.1:8700); may be given several times. Port 0 is a free one.",
 )
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="Answer under this name, besides loopback and --listen's."
+)
 @click.option("--elect", multiple=True, metavar="NAME[=VALUE]", help="Stand in this election, and show VALUE.")
 @click.option("--tokens", type=_FILE, metavar="FILE", help="Who may do what: see below. Read again when it changes.")
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM, its chain).")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
-@click.option("--client-ca", type=_FILE, metavar="FILE", help="Let in only clients with a certificate of this CA.")
+@click.option(
+    "--tls-cert", "cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM, its chain)."
+)
+@click.option("--tls-key", "key", type=_FILE, metavar="FILE", help="Its key.")
+@click.option("--client-ca", type=_FILE, metavar="FILE", help="Only clients with a certificate of this CA.")
+@click.option("--behind-proxy", is_flag=True, help="Take tokens in clear from other machines: a proxy does TLS.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines though nothing, or no TLS, protects it.")
 @click.option(
     "--health-port",
@@ -61,21 +68,17 @@ def _number(
 @with_store
 def serve(
     session: StoreSession,
+    /,
     listen: tuple[str, ...],
     elect: tuple[str, ...],
-    tokens: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    client_ca: Path | None,
-    insecure: bool,
     health_port: str | None,
     metrics_port: str | None,
-    advertise: str | None,
     rate: float,
     holds: int,
     waiting: int,
     drain: float,
     no_access_log: bool,
+    **options: Any,  # of Settings, by the names there
 ) -> None:
     """Serve locks, semaphores, read/write locks and elections over HTTP, for programs in any language.
 
@@ -88,16 +91,18 @@ def serve(
     are the URLs where it listens; what happens is written to standard error, from then on as one JSON object a line.
     SIGTERM ends it: who waits is told so, candidates resign, and the exit code is 0. What others were told that they
     hold, or that it leads, is waited for: to its release, or for a TTL at most; SIGKILL before that is safe. SIGHUP
-    reads tokens and certificate again.
+    reads tokens, certificate and CA again.
 
-    A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256, parted by spaces; # begins a comment. A tenant
-    sees and touches only its own names; * is all of them. Scopes are acquire, write (keys
-    of hold.store), read, elect, operate and metrics.
+    A line of the file of tokens is NAME TENANT SCOPE[,SCOPE…] SHA256 [UNTIL], parted by spaces; # begins a comment. A
+    tenant sees and touches only its own names; * is all of them. Scopes are acquire, write (keys of hold.store), read,
+    elect, operate and metrics.
+    With --client-ca, cert:NAME (the common name) or uri:spiffe://… in place of SHA256 names a client's certificate.
 
     \b
-    TOKEN=$(openssl rand -hex 32)
-    echo "worker billing acquire,read $(printf %s "$TOKEN" | sha256sum | cut -c1-64)" >> tokens
+    tenure serve token worker billing acquire,read >> tokens       # shows the token, once
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     try:
         from tenure.service import server
         from tenure.service.auth.limits import TenantLimits
@@ -112,16 +117,11 @@ def serve(
         listen=tuple(map(Address.read, listen or (DEFAULT_LISTEN,))),
         health=None if health_port is None else Address.read(health_port),
         metrics=None if metrics_port is None else Address.read(metrics_port),
-        tokens=tokens,
-        cert=tls_cert,
-        key=tls_key,
-        client_ca=client_ca,
-        insecure=insecure,
         elect=elections(elect),
-        advertise=advertise,
         maximum=TenantLimits(rate, holds, waiting),
         drain_seconds=drain,
         access_log=not no_access_log,
+        **options,
     )
     url = session.checked_url()
     if session.parsed().scheme in ("http", "https"):
@@ -142,3 +142,21 @@ def serve(
         if log is not None and not listening:
             library.removeHandler(log)  # whoever has just written the command reads why
         raise
+
+
+@serve.command()
+@click.argument("name")
+@click.argument("tenant")
+@click.argument("scopes")
+@click.option("--until", metavar="DATE", default="", help="Good until then: 2030-01-31, or 2030-01-31T12:00:00Z.")
+def token(name: str, tenant: str, scopes: str, until: str) -> None:
+    """Make a random token: shown here once, on standard error. Standard output has the line for the file of tokens.
+
+    \b
+    tenure serve token worker billing acquire,read >> tokens
+    """
+    from tenure.service.auth.tokens import new_token
+
+    made, line = new_token(name, tenant, scopes, until)
+    print("the token, which is stored nowhere:", made, file=sys.stderr)
+    print(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 
 from tenure._core.base.limits import NAME_BYTES_MAX
@@ -94,37 +95,29 @@ _ABOUT: Final = (
     "quorum said so for this very answer, and nothing known here speaks against it. In doubt it is false: never act on "
     "a leader that is not certain. `isCandidate`: this service was told to stand (`--elect`)."
 )
-
+_look: Final = partial(Route, method="GET", scope=Scope.ELECT, tag="elections", parameters=(_NAME,))
 ROUTES: Final = (
-    Route(
-        method="GET",
+    _look(
         path="/v1/elections/{name}",
         handler=show,
-        scope=Scope.ELECT,
         name="leader",
-        tag="elections",
         summary="Who leads",
         about=_ABOUT,
-        parameters=(_NAME,),
         answer="Election",
         answer_about="As far as it is known.",
         example=_EXAMPLE,
         problems=(ProblemCode.STORE_REFUSED, ProblemCode.STORE_WENT_BACK),
     ),
-    Route(
-        method="GET",
+    _look(
         path="/v1/elections/{name}/events",
         handler=events,
-        scope=Scope.ELECT,
         name="leaderEvents",
-        tag="elections",
         summary="Every change of leader, live",
         about=(
             "Server-sent events named `leader`, each with what the look at an election answers: at once, then after "
             "every change, and while this service leads again and again: a yes is good for `remainingSeconds` from "
             "when it was sent, and not longer. A comment shows that the stream lives."
         ),
-        parameters=(_NAME,),
         answer="",
         answer_about="A stream without an end.",
         media_type=EVENTS_TYPE,

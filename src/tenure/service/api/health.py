@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Final
 
 from prometheus_client import generate_latest
@@ -68,26 +69,23 @@ async def _answered(service: Service) -> bool:
     return True
 
 
-HEALTHZ: Final = Route(
-    method="GET",
+_look: Final = partial(Route, method="GET", tag="probes")
+HEALTHZ: Final = _look(
     path="/healthz",
     handler=healthz,
     scope=None,
     name="healthz",
-    tag="probes",
     summary="Does it live?",
     about="For liveness probes. Needs no token.",
     answer="Health",
     answer_about="It does.",
     example={"healthy": True},
 )
-READYZ: Final = Route(
-    method="GET",
+READYZ: Final = _look(
     path="/readyz",
     handler=readyz,
     scope=None,
     name="readyz",
-    tag="probes",
     summary="May it be sent work?",
     about=(
         "For readiness probes: once the store has answered, until it shuts down. With `leader` (a whole name, as given "
@@ -99,13 +97,11 @@ READYZ: Final = Route(
     example={"ready": True, "why": None},
     problems=(ProblemCode.UNKNOWN_ELECTION,),
 )
-METRICS: Final = Route(
-    method="GET",
+METRICS: Final = _look(
     path="/metrics",
     handler=metrics,
     scope=Scope.METRICS,
     name="metrics",
-    tag="probes",
     summary="What it counts",
     about=(
         "In Prometheus' text format: attempts, waits and holds by the first part of their names, requests, and leases "

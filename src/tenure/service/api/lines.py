@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import Any, Final
 
 from tenure._admin.models import LineInfo
@@ -89,33 +90,23 @@ def _read_cursor(text: str) -> tuple[str, str]:
     raise InvalidField("after is what the page before answered with, whole and unchanged")
 
 
+_look: Final = partial(Route, method="GET", scope=Scope.READ, tag="lines", problems=OF_THE_STORE)
 ROUTES: Final = (
-    Route(
-        method="GET",
+    _look(
         path="/v1/locks",
         handler=listing,
-        scope=Scope.READ,
         name="list",
-        tag="lines",
         summary="What is in use",
         about="A page of lines: names in use, who holds them, how many wait. Each page is a moment of its own.",
-        parameters=(
-            PREFIX,
-            Field("after", Text(CURSOR_CHARACTERS_MAX), "`after` of the page before.", ""),
-            LIMIT,
-        ),
+        parameters=(PREFIX, Field("after", Text(CURSOR_CHARACTERS_MAX), "`after` of the page before.", ""), LIMIT),
         answer="Lines",
         answer_about="`after` is null on the last page; a page may be empty and yet not be the last.",
         example={"lines": [], "after": None},
-        problems=OF_THE_STORE,
     ),
-    Route(
-        method="GET",
+    _look(
         path="/v1/resources/{name}",
         handler=one,
-        scope=Scope.READ,
         name="show",
-        tag="lines",
         summary="One name in full",
         about="Who holds it, and who waits, in order. A name that nobody uses is an empty line.",
         parameters=(NAME,),
@@ -130,35 +121,26 @@ ROUTES: Final = (
             "waiterCount": 0,
             "waiters": [],
         },
-        problems=OF_THE_STORE,
     ),
-    Route(
-        method="GET",
+    _look(
         path="/v1/resources/{name}/history",
         handler=history,
-        scope=Scope.READ,
         name="history",
-        tag="lines",
         summary="Its last holds",
         about="As clients that keep a journal wrote them down, the oldest first.",
         parameters=(NAME,),
         answer="History",
         answer_about="The last holds.",
         example={"holds": []},
-        problems=OF_THE_STORE,
     ),
-    Route(
-        method="GET",
+    _look(
         path="/v1/resources/{name}/why",
         handler=why,
-        scope=Scope.READ,
         name="why",
-        tag="lines",
         summary="Why it is as it is",
         about="Who holds it, and how the last hold ended, in sentences and in facts.",
         parameters=(NAME,),
         answer="Explanation",
         answer_about="In sentences and in facts.",
-        problems=OF_THE_STORE,
     ),
 )

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from tenure._core.base.limits import NAME_BYTES_MAX, OWNER_BYTES_MAX, SEATS_MAX, TTL_MAX, VALUE_BYTES_MAX
 from tenure.errors import ClientClosed, LeaseLost, TenureError
 from tenure.service.auth.tokens import Scope, Tenant
-from tenure.service.holds.keeper import (
-    AcquireRequest,
-    Grant,
-    HeldElsewhere,
-    HoldGone,
-    HoldId,
-    KeyReused,
-    NoSuchHold,
-)
+from tenure.service.holds.keeper import AcquireRequest, Grant, HeldElsewhere, HoldGone, HoldId, KeyReused, NoSuchHold
 from tenure.service.http.fields import Field, Flag, SecondsField, Text, Whole
 from tenure.service.http.problems import OF_THE_STORE, Problem, ProblemCode
 from tenure.service.http.request import HttpResponse, HungUp
 from tenure.service.http.routing import Route, RouteCall
-from tenure.service.limits import HOLD_TTL_MIN, KEY_CHARACTERS_MAX, WAIT_SECONDS_MAX
+from tenure.service.limits import HOLD_TTL_MIN, HOLDERS_LISTED_MAX, KEY_CHARACTERS_MAX, WAIT_SECONDS_MAX
 from tenure.service.service import Service
 from tenure.service.shutdown import draining
 
 _log = logging.getLogger("tenure.service")
 _ID_CHARACTERS_MAX: Final = 8192
+_LOOK_SECONDS: Final = 1.0
 _KEY: Final = Text(KEY_CHARACTERS_MAX, minimum=1)
 _HOLD_ID: Final = Field("leaseId", Text(_ID_CHARACTERS_MAX, minimum=1), "What acquire answered with. A secret.")
 _OF_A_HOLD: Final = (
@@ -65,13 +60,12 @@ async def acquire(service: Service, call: RouteCall) -> HttpResponse:
         value=fields["value"],
         idempotency=_idempotency_key(call),
         tenant=tenant.name,
-        secret=call.caller.digest.hex(),
+        secret=call.caller.credential.hex(),
     )
     with call.usage.acquiring():
         grant = await _wait_for_grant(service, call, request, fields["waitSeconds"])
         if grant is None:
-            body = {"acquired": False, "resource": fields["resource"], "ownerId": fields["ownerId"]}
-            return HttpResponse(200, json.dumps(body).encode())
+            raise await _not_acquired(service, request.resource)
         call.usage.held(grant.id, grant.remaining())
     return HttpResponse(200, json.dumps({"acquired": True, **_hold_json(tenant, grant)}).encode())
 
@@ -96,6 +90,18 @@ async def release(service: Service, call: RouteCall) -> HttpResponse:
         raise _hold_problem(call, error) from error
     call.usage.gone(hold_id)
     return HttpResponse(200, b'{"released": true}')
+
+
+async def _not_acquired(service: Service, resource: str) -> Problem:
+    """Make the refusal, with who holds it now and how many wait, where the store says so."""
+    seen: dict[str, object] = {}
+    with contextlib.suppress(TenureError, TimeoutError):  # nothing was acquired, whatever this look comes to
+        async with asyncio.timeout(_LOOK_SECONDS):
+            line = await service.operator.line(resource)
+        owners = [ticket.owner for ticket in line.holders[:HOLDERS_LISTED_MAX]]
+        seen = {"heldBy": owners, "waiterCount": len(line.tickets) - len(line.holders)}
+    detail = "others hold it, and its turn did not come in time; nothing is left behind"
+    return Problem(ProblemCode.NOT_ACQUIRED, detail, retry=True, more={"acquired": False, **seen})
 
 
 def _own_hold(service: Service, call: RouteCall, hold_id: HoldId) -> HoldId:
@@ -228,14 +234,13 @@ def _hold_json(tenant: Tenant, grant: Grant) -> dict[str, Any]:
     }
 
 
+_of_holds: Final = partial(Route, scope=Scope.ACQUIRE, tag="locks")
 ROUTES: Final = (
-    Route(
+    _of_holds(
         method="POST",
         path="/v1/locks/acquire",
         handler=acquire,
-        scope=Scope.ACQUIRE,
         name="acquire",
-        tag="locks",
         summary="Take a hold, or wait for it",
         about=(
             "A lock; with `slots` a seat of a semaphore; with `shared` the reading side of a read/write lock. The hold "
@@ -260,9 +265,10 @@ ROUTES: Final = (
         ),
         body_example={"resource": "nightly-report", "ownerId": "worker-1", "ttlSeconds": 15, "waitSeconds": 5},
         answer="Acquired",
-        answer_about="Granted; or `acquired` is false: its turn did not come in time, and nothing is left behind.",
+        answer_about="Granted. Where its turn did not come in time the answer is 409, `acquired` false.",
         example=_GRANTED_EXAMPLE,
         problems=(
+            ProblemCode.NOT_ACQUIRED,
             ProblemCode.LINE_MISMATCH,
             ProblemCode.KEY_SPENT,
             ProblemCode.KEY_REUSED,
@@ -273,13 +279,11 @@ ROUTES: Final = (
             *OF_THE_STORE,
         ),
     ),
-    Route(
+    _of_holds(
         method="POST",
         path="/v1/locks/{leaseId}/renew",
         handler=renew,
-        scope=Scope.ACQUIRE,
         name="renew",
-        tag="locks",
         keeps=True,
         summary="Let a hold live on",
         about="For its TTL from now on. About every third of the TTL is a good pace.",
@@ -289,13 +293,11 @@ ROUTES: Final = (
         example={"renewed": True, **{k: v for k, v in _GRANTED_EXAMPLE.items() if k != "acquired"}},
         problems=(ProblemCode.PLACE_LOST, *_OF_A_HOLD),
     ),
-    Route(
+    _of_holds(
         method="DELETE",
         path="/v1/locks/{leaseId}",
         handler=release,
-        scope=Scope.ACQUIRE,
         name="release",
-        tag="locks",
         keeps=True,
         summary="Give a hold up",
         about=(

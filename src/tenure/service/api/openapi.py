@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tenure.service.api import audit, dashboard, elections, events, health, lines, locks
 from tenure.service.api.schemas import SCHEMAS, ref
-from tenure.service.http.fields import Field, object_schema
+from tenure.service.http.fields import object_schema
 from tenure.service.http.problems import PROBLEM_TYPE, Problem, ProblemCode
 from tenure.service.http.request import HttpResponse
 from tenure.service.http.routing import Route, RouteCall, Routes
@@ -24,6 +24,7 @@ _OF_ALL: Final = (
     ProblemCode.HEAD_TOO_LARGE,
     ProblemCode.TOO_SLOW,
     ProblemCode.FORBIDDEN_HOST,
+    ProblemCode.FORBIDDEN_SITE,
 )
 _OF_THOSE_WITH_A_SCOPE: Final = (ProblemCode.UNAUTHORIZED, ProblemCode.FORBIDDEN, ProblemCode.RATE_LIMITED)
 _OF_THOSE_WITH_FIELDS: Final = (ProblemCode.INVALID_FIELD,)
@@ -119,25 +120,22 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _scope(route: Route) -> str:
-    if route.scope is None:
-        return ""
-    return f" Where the service wants tokens, this one needs the scope `{route.scope.value}`."
+    return f" Where the service wants tokens, this needs the scope `{route.scope.value}`." if route.scope else ""
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     locations = ((route.in_path, "path"), (route.query, "query"), (route.headers, "header"))
-    return [_parameter(field, location) for fields, location in locations for field in fields]
-
-
-def _parameter(field: Field, location: str) -> dict[str, Any]:
-    schema = {key: value for key, value in field.schema().items() if key != "description"}
-    return {
-        "name": field.name,
-        "in": location,
-        "required": location == "path" or field.required,
-        "description": field.about,
-        "schema": schema,
-    }
+    return [
+        {
+            "name": field.name,
+            "in": location,
+            "required": location == "path" or field.required,
+            "description": field.about,
+            "schema": {key: value for key, value in field.schema().items() if key != "description"},
+        }
+        for fields, location in locations
+        for field in fields
+    ]
 
 
 def _answers(route: Route) -> dict[int, dict[str, Any]]:

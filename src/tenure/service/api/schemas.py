@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tenure.service.http.fields import TOKEN_SCHEMA
@@ -18,11 +19,11 @@ _ANY_TOKEN: Final = {"type": "string", "pattern": "^[0-9]{1,19}$", "description"
 _MAYBE_COUNT: Final = {"type": ["integer", "null"], "minimum": 1}
 
 
-def _object(about: str, **properties: Any) -> dict[str, Any]:
+def _object(about: str, optional: Mapping[str, Any] = {}, /, **properties: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "description": about,
-        "properties": properties,
+        "properties": {**properties, **optional},
         "required": list(properties),
         "additionalProperties": False,
     }
@@ -68,12 +69,7 @@ _LINE: Final = {
 }
 
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
-    "Acquired": {
-        "oneOf": [
-            _object("Granted.", acquired={"const": True}, **_HOLD),
-            _object("Its turn did not come in time.", acquired={"const": False}, resource=_TEXT, ownerId=_TEXT),
-        ]
-    },
+    "Acquired": _object("Granted.", acquired={"const": True}, **_HOLD),
     "Renewed": _object("It lives on.", renewed={"const": True}, **_HOLD),
     "Released": _object("It is over.", released={"const": True}),
     "Ticket": _object(
@@ -178,10 +174,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "TicketRemoved": _object("It is gone.", removed=_FLAG),
     "TicketTouched": _object("As it stands.", ticket=_maybe("LeaseTicket")),
     "GuardedRecord": _object(
-        "What stands at a key.",
-        key=_TEXT,
-        value={"type": "string", "contentEncoding": "base64"},
-        version=_NUMBER_TEXT,
+        "What stands at a key.", key=_TEXT, value={"type": "string", "contentEncoding": "base64"}, version=_NUMBER_TEXT
     ),
     "GuardedRecords": _object(
         "Read while a ticket stood.", stands=_FLAG, records={"type": "array", "items": _maybe("GuardedRecord")}
@@ -210,7 +203,8 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     ),
     "Notes": _object("What was found.", notes=_list("Note")),
     "Problem": _object(
-        "RFC 9457.",
+        "RFC 9457. `not-acquired` has `acquired` besides, and, if the store says so, owners that hold it and who wait.",
+        {"acquired": {"const": False}, "heldBy": {"type": "array", "items": _MAYBE_TEXT}, "waiterCount": _COUNT},
         type={"type": "string", "pattern": "^urn:tenure:[a-z-]+$"},
         title=_TEXT,
         status={"type": "integer"},

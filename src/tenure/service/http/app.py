@@ -39,13 +39,13 @@ _UNREAD: frozenset[ProblemCode] = frozenset((ProblemCode.TOO_LARGE, ProblemCode.
 
 
 class App:
-    """The application of one service for one table of routes. With `any_host` it answers under any name."""
+    """The application of one service for one table of routes. It answers under `names`; None: under any."""
 
-    def __init__(self, service: Service, routes: Routes, access: AccessLog, *, any_host: bool) -> None:
+    def __init__(self, service: Service, routes: Routes, access: AccessLog, *, names: frozenset[str] | None) -> None:
         self._service = service
         self._routes = routes
         self._access = access
-        self._any_host = any_host
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -102,8 +102,8 @@ class App:
     async def _handled(self, request: HttpRequest, logged: LoggedRequest) -> RouteReply:
         route, values = self._routes.find(request.method, request.read_path())
         logged.route = route.name
-        if not self._any_host:
-            check_host(request)
+        if self._names is not None:
+            check_host(request, self._names, link=route.tag == "dashboard")
         caller = admit(self._service.tokens, self._service.limits, request, route.scope)
         logged.caller = caller
         usage = self._service.limits.of(caller.tenant.name)

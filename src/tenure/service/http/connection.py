@@ -117,13 +117,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._reads_head = False
         self._loose_bytes = 0  # since the last head, or part of a body, that was taken
         self._parts_taken = 0
-        self._certified: str | None = None
+        self._certified: tuple[bytes, ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start the time for the first head."""
         super().connection_made(transport)
         self.transport: JoiningTransport = JoiningTransport(transport, self.loop)
-        self._certified = _certified_name(transport)
+        self._certified = _certified_names(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -162,8 +162,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._reads_head = True
         self.scope[CONNECTION] = id(self)  # type: ignore[typeddict-unknown-key]  # what an application may add
-        if self._certified is not None:
-            self.scope["extensions"] = {CERTIFIED: {"name": self._certified}}
+        if self._certified:
+            self.scope["extensions"] = {CERTIFIED: {"names": self._certified}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, and drop a trailer."""
@@ -231,10 +231,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def _certified_name(transport: Any) -> str | None:
-    """Return the common name in the client's certificate; None without a verified certificate."""
+def _certified_names(transport: Any) -> tuple[bytes, ...]:
+    """Return URIs and the common name in the client's certificate; () without a verified certificate."""
     secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    certificate = secured.getpeercert() if secured is not None else None
-    subject: Any = (certificate or {}).get("subject", ())  # typeshed has one type for all that a certificate says
-    names = [value for part in subject for key, value in part if key == "commonName"]
-    return names[0] if names else None
+    certificate: Any = (
+        secured.getpeercert() if secured is not None else None
+    ) or {}  # typeshed: one type for all of it
+    uris = [f"uri:{value}" for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+    subject = [f"cert:{value}" for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return tuple(name.encode() for name in uris + subject)

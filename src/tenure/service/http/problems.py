@@ -44,9 +44,10 @@ class ProblemCode(enum.Enum):
         "forbidden-host",
         403,
         "Not under this name",
-        "A service that asks nobody for a token answers to `localhost` and loopback addresses only: a web page "
-        "could otherwise reach it under a name of its own.",
+        "The service answers to loopback, the address where it listens and the names of `--host`: a web page could "
+        "otherwise reach it under a name of its own.",
     )
+    FORBIDDEN_SITE = ("forbidden-site", 403, "Not from another site", "A browser sent it for a page of another site.")
     NOT_FOUND = ("not-found", 404, "There is nothing here", "No such path.")
     UNKNOWN_HOLD = ("unknown-hold", 404, "No such hold", "Not the id of a hold, or of one that is not yours.")
     UNKNOWN_STREAM = ("unknown-stream", 404, "No such stream", "Not open here (any more): open another.")
@@ -55,6 +56,7 @@ class ProblemCode(enum.Enum):
     METHOD_NOT_ALLOWED = ("method-not-allowed", 405, "Not with this method", "`Allow` says with which.")
     TOO_SLOW = ("too-slow", 408, "The request came too slowly", "Headers or body did not arrive in time.")
     WRONG_TOKEN = ("wrong-token", 409, "No ticket of that token", "A force release: others stand in the line.")
+    NOT_ACQUIRED = ("not-acquired", 409, "Not acquired", "Its turn did not come in time; nothing is left behind.")
     LINE_MISMATCH = ("line-mismatch", 409, "In use as something else", "The name is used with other slots or kind.")
     KEY_SPENT = ("key-spent", 409, "What this key got is over", "The hold of this Idempotency-Key has ended.")
     HOLD_GONE = ("hold-gone", 410, "The hold is over", "Released, expired or forced out. It never comes back.")
@@ -104,8 +106,10 @@ class Problem(Exception):
         happened: str = "no",
         retry: bool = False,
         headers: Mapping[str, str] = {},
+        more: Mapping[str, object] = {},
     ) -> None:
         super().__init__(detail)
+        self.more = more
         self.code = code
         self.detail = detail
         self.happened = happened
@@ -122,6 +126,7 @@ class Problem(Exception):
             "code": self.code.value,
             "happened": self.happened,
             "retry": self.retry,
+            **self.more,
         }
         return HttpResponse(
             self.code.status, json.dumps(body).encode(), PROBLEM_TYPE, {**self.headers}, self.code.value
