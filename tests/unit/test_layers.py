@@ -69,7 +69,15 @@ RANKS = {
 }
 MANY_RANKS = ("_core", "_core.base", "_core.recipes", "_core.drivers", "_admin")
 """Packages whose modules each need a rank of their own."""
-FOR_BACKENDS = {*BASE, "_core.lease", "_admin.protocol", "_core.delegation", "_core.belief", "_core.reaper"}
+FOR_BACKENDS = {
+    *BASE,
+    "_core.lease",
+    "_admin.protocol",
+    "_admin.models",
+    "_core.delegation",
+    "_core.belief",
+    "_core.reaper",
+}
 FOR_BACKENDS |= {"_transport", "_transport.remote", "_core.heartbeat"}
 
 
