@@ -33,6 +33,7 @@ class Pieces(LoadScopeScheduling):  # type: ignore[misc]  # xdist's scheduler is
         return piece(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # a run without processes of its own does not know it
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Pieces | None:
     return Pieces(config, log) if config.getoption("dist") == "loadscope" else None
 
