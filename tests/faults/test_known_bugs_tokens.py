@@ -56,10 +56,19 @@ def _snapshot_of(member: Member) -> Path:
 def _edited(raw: bytes, at: int, value: bytes) -> bytes:
     """The snapshot with `value` at this place, and its checksums made right again."""
     edited = raw[:at] + value + raw[at + len(value) :]
-    for seal in (len(raw) - 46, len(raw) - 13):  # one behind the nodes, one behind their digest: 8 bytes and "/"
-        assert struct.unpack_from(">q", raw, seal)[0] == zlib.adler32(raw[:seal]), "not where it was expected"
+    for from_end in next(places for places in _SEALS if all(_sealed(raw, len(raw) - place) for place in places)):
+        seal = len(raw) - from_end
         edited = edited[:seal] + struct.pack(">q", zlib.adler32(edited[:seal])) + edited[seal + 8 :]
     return edited
+
+
+# Of 8 bytes and "/" each, counted from the end: behind the nodes, behind their digest; since 3.9 also behind the zxid.
+_SEALS = ((67, 34, 13), (46, 13))
+
+
+def _sealed(raw: bytes, at: int) -> bool:
+    seal: int = struct.unpack_from(">q", raw, at)[0]
+    return seal == zlib.adler32(raw[:at])
 
 
 def _sequence_at(raw: bytes, path: str) -> int:
