@@ -5,8 +5,7 @@
     writing     its transaction has written, and is not committed yet
     idle        no invoice is open
 
-A second word, `unguarded`, takes the guard out. It says `waited SECONDS` for each transaction's begin, `stops`, `done`
-at its end, and what the program says.
+A second word, `unguarded`, takes the guard out. It says `stops`, `done` at its end, and what the program says.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -41,9 +39,7 @@ def stop(at: str) -> None:
 def transaction(engine: Engine, hold: tenure.Hold) -> Iterator[Connection]:
     """A transaction as the program begins it, with a stop before."""
     stop("outside")
-    began = time.monotonic()
     with _begin(engine, hold) as connection:
-        print(f"waited {time.monotonic() - began:.3f}", flush=True)
         yield connection
 
 

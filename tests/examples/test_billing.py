@@ -106,8 +106,7 @@ def test_stopped_processes_charge_nothing_twice_and_keep_nobody_waiting(service:
     fourth = service.start("idle")
     said = read_until_stopped(fourth)
     assert service.charges() == service.each_once()
-    assert max(float(line.removeprefix("waited ")) for line in said if line.startswith("waited")) < TTL
-    assert not [line for line in said if line.startswith("gave up") and line.endswith("Error")], "waited in vain"
+    assert not [line for line in said if line.endswith("Error")], "it waited for a lock longer than its hold had left"
 
     service.add_invoices(12)
     for process in (fourth, *stopped.values()):

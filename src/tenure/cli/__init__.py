@@ -11,7 +11,6 @@
     tuning          the measurements of `tenure tune`
     embedded_etcd   an etcd on loopback, for `tenure dev` and the demo
     demo            the story that `tenure demo` plays
-    demo_worker     the process of each of its workers
 
 A command imports what it needs when it is called: `tenure --help` knows neither a store's client nor rich.
 """

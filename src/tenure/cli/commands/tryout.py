@@ -8,7 +8,7 @@ from typing import Final, Never
 import click
 
 from tenure.cli.embedded_etcd import Etcd, find_etcd, running_etcd
-from tenure.cli.terminal import Inbox, SignalReceived, json_option
+from tenure.cli.terminal import Inbox, SecondsType, SignalReceived, json_option
 from tenure.errors import StoreUnavailable
 
 _LONG_SECONDS: Final = 3600.0
@@ -61,7 +61,10 @@ def _await_end(etcd: Etcd, inbox: Inbox[Never]) -> None:
 
 
 @click.command(short_help="Watch three processes elect a leader.")
-@click.option("--ttl", type=float, default=3.0, show_default=True, metavar="SECONDS", help="The TTL to ask for.")
+@click.option(
+    "--ttl", type=SecondsType(min=0, max=60, min_open=True), default=3.0, show_default=True, metavar="SECONDS",
+    help="The TTL to ask for.",
+)  # fmt: skip
 @click.option("--quick", is_flag=True, help="Leave the reader no pauses between the steps.")
 @click.option("--url", metavar="URL", help="Use this running store, etcd://… or zookeeper://…, instead of an own etcd.")
 def demo(*, ttl: float, quick: bool, url: str | None) -> int:
