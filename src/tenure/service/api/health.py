@@ -75,6 +75,7 @@ HEALTHZ: Final = Route(
     scope=None,
     name="healthz",
     tag="probes",
+    any_query=True,
     summary="Does it live?",
     about="For liveness probes. Needs no token.",
     answer="Health",
@@ -88,6 +89,7 @@ READYZ: Final = Route(
     scope=None,
     name="readyz",
     tag="probes",
+    any_query=True,
     summary="May it be sent work?",
     about=(
         "For readiness probes: once the store has answered, until it shuts down. With `leader` (a whole name, as given "
@@ -106,6 +108,7 @@ METRICS: Final = Route(
     scope=Scope.METRICS,
     name="metrics",
     tag="probes",
+    any_query=True,
     summary="What it counts",
     about=(
         "In Prometheus' text format: attempts, waits and holds by the first part of their names, requests, and leases "
