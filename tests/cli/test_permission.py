@@ -112,3 +112,14 @@ def test_zookeeper_what_is_another_identitys_alone(singles: dict[str, Cluster]) 
         assert tenure("show", "ledger", url=f"zookeeper://me:{SECRET}@{place}").records[0][3] == str(hold.token)
         hold.check()
         assert hold.release() is True
+
+
+@pytest.mark.parametrize("command", [("run",), ("elect", "--once")])
+def test_password_of_the_store_does_not_reach_cmd(with_users: Cluster, command: tuple[str, ...]) -> None:
+    """Unless it is handed on under another name: whoever may run CMD reads its environment."""
+    url = f"etcd://root:{SECRET}@{with_users.endpoints[0]}/billing"
+    look = ("sh", "-c", 'tr "\\0" "\\n" < /proc/self/environ; tr "\\0" "\\n" < /proc/$PPID/environ')
+    done = tenure(*command, "report", "--", *look, url=url)
+    assert "TENURE_TOKEN=" in done.out
+    assert SECRET not in done.out
+    assert tenure(*command, "report", "--", "printenv", "STORE", url=url, given={"STORE": url}).out == f"{url}\n"

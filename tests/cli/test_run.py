@@ -411,6 +411,11 @@ def test_what_cannot_be_run_is_told_in_one_line(arguments: tuple[str, ...], code
     assert says in done.complaint
 
 
+def test_cmd_may_use_the_same_store(url: str) -> None:
+    """TENURE_URL is handed on where it is no secret."""
+    assert tenure("run", "report", "--", *shell("printf %s $TENURE_URL"), url=url).out == url
+
+
 def test_locale_and_environment_reach_cmd(url: str) -> None:
     """Bytes that are no text as well."""
     ended = subprocess.run(

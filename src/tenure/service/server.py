@@ -45,6 +45,8 @@ from tenure.service.settings import Address, NewestContext, Settings, tls_contex
 _log = logging.getLogger("tenure.service")
 _ANSWERS_SECONDS: Final = 5
 """Time at the end for answers that are on their way."""
+_HSTS: Final = ("strict-transport-security", "max-age=31536000")
+"""A browser that came by TLS comes by nothing else for a year."""
 
 
 def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callable[[list[str]], None]) -> None:
@@ -176,6 +178,7 @@ class _UvicornServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            headers=[("x-content-type-options", "nosniff"), *([] if context is None else [_HSTS])],
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_ANSWERS_SECONDS,
         )

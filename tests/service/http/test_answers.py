@@ -7,13 +7,15 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import httpx
 
 from tenure.service.api.openapi import document
+from tenure.testing.servers.certificates import make_tls_files
 from tests.cli.program import PATIENCE_SECONDS
-from tests.service.http.program import Service, User
+from tests.service.http.program import Service, User, serving, trusting
 
 DOCUMENT = json.dumps(document()).encode()
 HEALTH = b'{"healthy": true}'
@@ -24,7 +26,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._file: BinaryIO = sock.makefile("rb")
+        self.file: BinaryIO = sock.makefile("rb")
 
     def send(self, *requests: str, last: str = "") -> None:
         """Send all requests before anything is read; the last one with more headers."""
@@ -33,20 +35,20 @@ class Wire:
 
     def answer(self, *, head_only: bool = False) -> tuple[int, dict[str, str], bytes]:
         """The next one."""
-        status = int(self._file.readline().split()[1])
-        headers = {name.lower(): value for name, value in http.client.parse_headers(self._file).items()}
-        body = b"" if head_only or status == 100 else self._file.read(int(headers["content-length"]))
+        status = int(self.file.readline().split()[1])
+        headers = {name.lower(): value for name, value in http.client.parse_headers(self.file).items()}
+        body = b"" if head_only or status == 100 else self.file.read(int(headers["content-length"]))
         return status, headers, body
 
     def line(self) -> bytes:
-        return self._file.readline()
+        return self.file.readline()
 
     @property
     def at_end(self) -> bool:
-        return self._file.read() == b""
+        return self.file.read() == b""
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
 @contextmanager
@@ -162,3 +164,60 @@ def _event(wire: Wire) -> tuple[str, Any]:
         elif line.startswith(b"data: "):
             return name, json.loads(line.removeprefix(b"data: "))
     raise EOFError("the stream has ended")
+
+
+def test_answers_are_taken_for_nothing_but_what_they_say_they_are(open_service: Service) -> None:
+    """`nosniff`, once in each answer, also of a page, a stream and to what is no HTTP; no HSTS without TLS."""
+    for request in ("GET /healthz", "GET /nowhere", "GET /ui/", "GET /openapi.json", "GET /v1/events", "GET\x01/"):
+        with connected(open_service) as wire:
+            wire.send(request)
+            status = wire.line()
+            headers = http.client.parse_headers(wire.file)
+            assert (status[:9], headers.get_all("x-content-type-options")) == (b"HTTP/1.1 ", ["nosniff"]), request
+            assert "strict-transport-security" not in headers
+
+
+def test_browser_that_came_by_tls_is_told_to_stay_with_it(url: str, tmp_path: Path) -> None:
+    """By HSTS, and for this host alone."""
+    files = make_tls_files(tmp_path / "tls", mutual=False)
+    given = ("--tls-cert", str(files.server_cert), "--tls-key", str(files.server_key))
+    with serving(url, tmp_path, *given) as service, service.user(verify=trusting(files.ca)) as user:
+        assert user.get("/healthz").headers["strict-transport-security"] == "max-age=31536000"
+
+
+def test_document_is_compressed_and_asked_for_again_only_if_changed(open_service: Service) -> None:
+    """Once for all; who takes no gzip gets it plain."""
+    with httpx.Client(base_url=open_service.url, timeout=PATIENCE_SECONDS) as client:
+        packed = client.get("/openapi.json", headers={"Accept-Encoding": "br, gzip;q=0.5"})
+        assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "Accept-Encoding")
+        assert int(packed.headers["content-length"]) < len(DOCUMENT) // 5
+        assert packed.content == DOCUMENT
+        for encoding in ("identity", "gzip;q=0", "br"):
+            plain = client.get("/openapi.json", headers={"Accept-Encoding": encoding})
+            assert ("content-encoding" in plain.headers, plain.content) == (False, DOCUMENT)
+        same = client.get("/openapi.json", headers={"If-None-Match": packed.headers["etag"]})
+        assert (same.status_code, same.content) == (304, b"")
+
+
+def test_probes_and_pages_take_what_others_add_to_their_address(open_service: Service) -> None:
+    """Load balancers and links do; a query of the API that nobody reads is a mistake, and refused."""
+    with httpx.Client(base_url=open_service.url, timeout=PATIENCE_SECONDS) as client:
+        for path in (
+            "/healthz?t=1",
+            "/readyz?t=1&u",
+            "/metrics?name[]=x",
+            "/ui/?utm_source=mail",
+            "/ui/main.js?1",
+            "/?a",
+        ):
+            assert client.get(path).status_code in (200, 307), path
+        assert client.get("/readyz?leader=nobody&t=1").json()["code"] == "unknown-election"
+        assert client.get("/v1/locks?t=1").json()["code"] == "invalid-field"
+
+
+def test_doubt_is_said_of_what_may_have_happened_and_of_no_look(tmp_path: Path) -> None:
+    """A GET changes nothing, whatever becomes of it."""
+    with serving("etcd://127.0.0.1:1/nowhere?timeout=0.5", tmp_path) as service, service.user() as user:
+        look = user.get("/v1/locks")
+        assert (look.status_code, look.json()["happened"]) == (503, "no")
+        assert "unknown" not in look.json()["detail"]

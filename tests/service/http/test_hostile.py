@@ -213,6 +213,10 @@ def test_huge_head_is_431(open_service: Service) -> None:
         b"POST /v1/locks/acquire HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"GET / HTTP/1.1\r\nBad Header: x\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /healthz\r\n\r\n",
+        b"GET /healthz HTTP/0.9\r\nHost: localhost\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
     ],
 )
 def test_what_is_no_http_is_refused(open_service: Service, user: User, sent: bytes) -> None:

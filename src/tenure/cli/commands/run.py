@@ -70,6 +70,9 @@ def run(
     TENURE_DEADLINE        until when it was proven at the start, in seconds of CLOCK_BOOTTIME, as in /proc/uptime
     TENURE_DEADLINE_FILE   a file to read the deadline of now from: it moves with every renewal
 
+    CMD is not handed TENURE_URL where that has a password in it. A CMD that needs it gets it under another name:
+    STORE="$TENURE_URL" tenure run …
+
     Signals and the terminal are CMD's as if tenure were not there. Ctrl-Z stops tenure too: a job that stays
     stopped for longer than the hold can be proven is ended. What CMD leaves running in the background keeps the hold
     until it ends. Needs Linux.

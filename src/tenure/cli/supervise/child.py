@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tenure._core.base.options import ENVIRONMENT_VARIABLE
 from tenure.cli.codes import CommandStopped, ExitCode
 from tenure.cli.supervise import watchdog
 from tenure.cli.supervise.inbox import Reported, SupervisorInbox, has_terminal
@@ -28,10 +29,11 @@ class Child:
         self._heard = False
         theirs_orders, self._orders = os.pipe()
         self._reports, theirs_reports = os.pipe()
+        pipes = {watchdog.ORDERS_FD: str(theirs_orders), watchdog.REPORTS_FD: str(theirs_reports)}
         try:
             self._watchdog = subprocess.Popen(
                 (sys.executable, "-I", "-S", watchdog.__file__),
-                env={**os.environ, watchdog.ORDERS_FD: str(theirs_orders), watchdog.REPORTS_FD: str(theirs_reports)},
+                env=_environment() | pipes,
                 pass_fds=_inherited(theirs_orders, theirs_reports),
                 process_group=0,  # what is sent to the job as a whole must not reach it
             )
@@ -136,6 +138,15 @@ class Child:
                 self._heard = True
                 self._inbox.put(Reported(json.loads(line), self))
         self._inbox.put(Reported({}, self))
+
+
+def _environment() -> dict[str, str]:
+    """Variables that CMD gets of ours: without the store's URL where that has a password in it."""
+    variables = dict(os.environ)
+    authority = variables.get(ENVIRONMENT_VARIABLE, "").partition("://")[2].partition("/")[0]
+    if ":" in authority.rpartition("@")[0]:
+        del variables[ENVIRONMENT_VARIABLE]
+    return variables
 
 
 def _inherited(*ours: int) -> tuple[int, ...]:

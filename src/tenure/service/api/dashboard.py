@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from typing import Final
 
 from tenure.service.http.fields import Field, Text
 from tenure.service.http.problems import Problem, ProblemCode
-from tenure.service.http.request import Send
+from tenure.service.http.request import HttpRequest, Send
 from tenure.service.http.routing import Handler, Route, RouteCall, RouteReply
 from tenure.service.service import Service
 
@@ -45,18 +46,22 @@ _HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class File:
-    """A file of the page."""
+    """A file of the page, or another answer that stays the same."""
 
     body: bytes
     type: str
-    tag: str
-    """The entity tag: a hash of the bytes."""
+    packed: bytes | None = None
+    """The same bytes by gzip; None for what is not compressed."""
+
+    @cached_property
+    def tag(self) -> str:
+        """The entity tag: a hash of the bytes."""
+        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
 
 
 @dataclass(slots=True)
@@ -85,11 +90,23 @@ async def page(service: Service, call: RouteCall) -> RouteReply:
     file = FILES.get(call.fields.get("file", _INDEX))
     if file is None:
         raise Problem(ProblemCode.NOT_FOUND, "the dashboard has no such file; it is at /ui/")
-    headers = (*_HEADERS, (b"etag", file.tag.encode()))
-    if file.tag in _tags(call.request.header(b"if-none-match") or ""):
-        return DashboardPage(304, b"", headers)
-    of_file = ((b"content-type", file.type.encode()), (b"content-length", b"%d" % len(file.body)))
-    return DashboardPage(200, file.body, (*of_file, *headers))
+    return file_answer(call.request, file)
+
+
+def file_answer(request: HttpRequest, file: File) -> DashboardPage:
+    """Answer with a file, compressed where there is that and the client takes it; 304 where it has the same already."""
+    headers, body, tag = [*_HEADERS], file.body, file.tag
+    if file.packed is not None:
+        tag = f"W/{tag}"  # the same for both
+        headers.append((b"vary", b"Accept-Encoding"))
+    headers.append((b"etag", tag.encode()))
+    if file.tag in _tags(request.header(b"if-none-match") or ""):
+        return DashboardPage(304, b"", tuple(headers))
+    if file.packed is not None and _takes_gzip(request.header(b"accept-encoding") or ""):
+        body = file.packed
+        headers.append((b"content-encoding", b"gzip"))
+    of_file = ((b"content-type", file.type.encode()), (b"content-length", b"%d" % len(body)))
+    return DashboardPage(200, body, (*of_file, *headers))
 
 
 def _tags(header: str) -> set[str]:
@@ -97,12 +114,16 @@ def _tags(header: str) -> set[str]:
     return {tag.strip().removeprefix("W/") for tag in header.split(",")}
 
 
+def _takes_gzip(header: str) -> bool:
+    """Read an Accept-Encoding header, in which a quality of 0 means no."""
+    codings = (coding.replace(" ", "").lower().partition(";q=") for coding in header.split(","))
+    return any(name == "gzip" and (not quality or quality.strip("0.") != "") for name, _, quality in codings)
+
+
 def _read() -> dict[str, File]:
     found = {}
     for path in files("tenure.service").joinpath("ui").iterdir():
-        body = path.read_bytes()
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        found[path.name] = File(body, _TYPES[path.name.rpartition(".")[2]], tag)
+        found[path.name] = File(path.read_bytes(), _TYPES[path.name.rpartition(".")[2]])
     return found
 
 
@@ -120,6 +141,7 @@ def _route(path: str, handler: Handler, summary: str, *parameters: Field) -> Rou
         scope=None,
         name="dashboard",
         tag="dashboard",
+        any_query=True,
         summary=summary,
         about="For browsers.",
         parameters=parameters,

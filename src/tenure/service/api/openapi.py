@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from collections import defaultdict
 from functools import lru_cache
@@ -13,8 +14,8 @@ from tenure.service.api import audit, dashboard, elections, events, health, line
 from tenure.service.api.schemas import SCHEMAS, ref
 from tenure.service.http.fields import object_schema
 from tenure.service.http.problems import PROBLEM_TYPE, Problem, ProblemCode
-from tenure.service.http.request import HttpResponse
-from tenure.service.http.routing import Route, RouteCall, Routes
+from tenure.service.http.request import JSON_TYPE
+from tenure.service.http.routing import Route, RouteCall, RouteReply, Routes
 from tenure.service.remote import lease_api, operator, wait_api
 from tenure.service.service import Service
 
@@ -48,14 +49,15 @@ _TAGS: Final = {
 }
 
 
-async def openapi(service: Service, call: RouteCall) -> HttpResponse:
+async def openapi(service: Service, call: RouteCall) -> RouteReply:
     """Answer with the document."""
-    return HttpResponse(200, _document_bytes())
+    return dashboard.file_answer(call.request, _document_file())
 
 
 @lru_cache(maxsize=1)
-def _document_bytes() -> bytes:
-    return json.dumps(document()).encode()
+def _document_file() -> dashboard.File:
+    body = json.dumps(document()).encode()
+    return dashboard.File(body, JSON_TYPE, gzip.compress(body, mtime=0))
 
 
 @lru_cache(maxsize=1)
@@ -188,6 +190,7 @@ OPENAPI: Final = Route(
     scope=None,
     name="openapi",
     tag="probes",
+    any_query=True,
     summary="This document",
     about="OpenAPI 3.1. Needs no token.",
     answer="Document",

@@ -28,7 +28,7 @@ from tenure.service.http.request import (
     TooLarge,
     TooSlow,
 )
-from tenure.service.http.routing import RouteCall, RouteReply, Routes
+from tenure.service.http.routing import Route, RouteCall, RouteReply, Routes
 from tenure.service.limits import BODY_SECONDS
 from tenure.service.log import AccessLog, LoggedRequest
 from tenure.service.service import Service
@@ -90,13 +90,14 @@ class App:
             )
         except TenureError as error:
             _log.warning("a request could not be carried out: %s: %s", type(error).__name__, error)
-            return _refusal(of_error(error), logged)
+            return _refusal(of_error(error, reads=request.reads), logged)
         except HungUp:
             raise
         except Exception as error:  # a defect: its own words may show what is not for the caller
             _log.error("a request failed by a defect of the service", exc_info=error)
+            happened = "no" if request.reads else "unknown"
             return _refusal(
-                Problem(ProblemCode.INTERNAL, "a defect of the service; it has been logged", happened="unknown"), logged
+                Problem(ProblemCode.INTERNAL, "a defect of the service; it has been logged", happened=happened), logged
             )
 
     async def _handled(self, request: HttpRequest, logged: LoggedRequest) -> RouteReply:
@@ -110,13 +111,19 @@ class App:
         if route.scope is not None:
             usage.request(keeps=route.keeps)
         logged.fields = fields = read_query(route.in_path, values) if values else {}
-        if route.query or request.scope["query_string"]:
-            fields |= read_query(route.query, request.query())
+        if route.query or (request.scope["query_string"] and not route.any_query):
+            fields |= read_query(route.query, _known(route, request.query(strict=not route.any_query)))
         if route.body is not None:
             fields |= read_body(route.body, await _json(request, route.body_bytes_max))
-        elif request.method not in ("GET", "HEAD"):
+        elif not request.reads:
             await request.body()  # a body that no route reads has to be complete and within the bounds, too
         return await route.handler(self._service, RouteCall(request, caller, usage, fields))
+
+
+def _known(route: Route, query: dict[str, str]) -> dict[str, str]:
+    """Leave out what the route passes over."""
+    names = {field.name for field in route.query}
+    return {name: value for name, value in query.items() if name in names or not route.any_query}
 
 
 async def _json(request: HttpRequest, bytes_max: int) -> bytes:

@@ -21,6 +21,8 @@ from tenure.service.http.request import CONNECTION
 from tenure.service.limits import HEAD_BYTES_MAX, HEAD_SECONDS, SEND_SECONDS
 
 _COPIED_BYTES_MAX: Final = 16 * 1024
+_TAKEN: Final = (("1.1", 1), ("1.0", 1), ("1.0", 0))
+"""Versions of HTTP, each with how many Host headers a request may have."""
 _TOO_LARGE: Final = f"request line and headers may have at most {HEAD_BYTES_MAX} bytes"
 
 
@@ -171,7 +173,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop the head's timer, and refuse a head that is too large though it came in one piece."""
+        """Stop the head's timer, and refuse a head that is too large though it came in one piece, or is no HTTP/1.1."""
         self._reads_head = False
         self._parts_taken += 1
         self._head_came()
@@ -180,6 +182,10 @@ class HttpProtocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEAD_BYTES_MAX:
             self._refuse(ProblemCode.HEAD_TOO_LARGE, _TOO_LARGE)
+            return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if (self.parser.get_http_version(), hosts) not in _TAKEN:
+            self._refuse(ProblemCode.BAD_REQUEST, "a request has to be HTTP/1.1, with one Host header, or HTTP/1.0")
             return
         super().on_headers_complete()
 
@@ -226,8 +232,10 @@ class HttpProtocol(HttpToolsProtocol):
             return
         answer = Problem(code, detail).answer()
         reason = code.title.encode()
-        head = b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(head % (code.status, reason, answer.type.encode(), len(answer.body)) + answer.body)
+        head = b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n"
+        always = b"".join(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
+        self.transport.write(head % (code.status, reason, answer.type.encode(), len(answer.body)) + always + b"\r\n")
+        self.transport.write(answer.body)
         self.transport.close()
 
 

@@ -165,7 +165,7 @@ _BY_ERROR: Final[Mapping[type[errors.TenureError], _ErrorProblem]] = {
     errors.StoreError: _ErrorProblem(ProblemCode.STORE_REFUSED, "the store refuses; the service's log says why"),
     errors.StoreUnavailable: _ErrorProblem(
         ProblemCode.STORE_UNAVAILABLE,
-        "the store did not answer in time, so whether it was done is unknown; the service's log says more",
+        "the store did not answer in time; the service's log says more",
         lasting=False,
     ),
     errors.StoreWentBack: _ErrorProblem(
@@ -174,10 +174,13 @@ _BY_ERROR: Final[Mapping[type[errors.TenureError], _ErrorProblem]] = {
 }
 
 
-def of_error(error: errors.TenureError) -> Problem:
-    """Make the refusal for one of the library's errors."""
+def of_error(error: errors.TenureError, *, reads: bool) -> Problem:
+    """Make the refusal for one of the library's errors, of a request that only reads or of another."""
     problem = next(found for kind in type(error).__mro__ if (found := _BY_ERROR.get(kind)) is not None)
     detail = str(error) if problem.detail is None else problem.detail
+    happened = "no" if reads else error.happened
+    if happened == "unknown":
+        detail += "; whether it was done is unknown"
     if not problem.lasting:
-        return later(problem.code, detail, happened=error.happened)
-    return Problem(problem.code, detail, happened=error.happened)
+        return later(problem.code, detail, happened=happened)
+    return Problem(problem.code, detail, happened=happened)

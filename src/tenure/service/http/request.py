@@ -69,8 +69,13 @@ class HttpRequest:
             self.segments = tuple(_plain(raw[1:]).split("/"))
         return self.segments
 
-    def query(self) -> dict[str, str]:
-        """Decode the fields of the query. Raises Malformed, also for a field that comes twice."""
+    @property
+    def reads(self) -> bool:
+        """True where the request changes nothing, whatever becomes of it."""
+        return self.method in ("GET", "HEAD")
+
+    def query(self, *, strict: bool = True) -> dict[str, str]:
+        """Decode the fields of the query. Raises Malformed, if `strict` also for fields without a value."""
         raw: bytes = self.scope["query_string"]
         if not raw:
             return {}
@@ -78,7 +83,7 @@ class HttpRequest:
             pairs = parse_qsl(
                 raw.decode("ascii"),
                 keep_blank_values=True,
-                strict_parsing=True,
+                strict_parsing=strict,
                 errors="strict",
                 max_num_fields=_QUERY_FIELDS_MAX,
             )

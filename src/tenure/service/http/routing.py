@@ -69,6 +69,8 @@ class Route:
     problems: tuple[ProblemCode, ...] = ()
     media_type: str = "application/json"
     tag: str = ""
+    any_query: bool = False
+    """True where unknown fields of the query are passed over: load balancers, and who makes links, add some."""
     keeps: bool = False
     """True for renewals and releases: such requests have a rate of their own beside the tenant's others."""
 
