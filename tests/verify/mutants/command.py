@@ -105,10 +105,17 @@ def _copy(tree: Path, to: Path) -> None:
 def _pytest(tree: Path, arguments: Sequence[str]) -> tuple[int, str]:
     """Run pytest in `tree`, on the package there; its exit code and its output."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
-    command += [f"--timeout={_TEST_SECONDS}", *arguments]
-    # The path before an editable install. No plugins but these: to import all of them takes longer than most tests.
-    there = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command += [f"--timeout={_TEST_SECONDS}", "--confcutdir=tests/unit", *arguments]
+    # The path before an editable install. No plugins but these, and no conftest of tests that start servers: to import
+    # all that takes longer than most tests. Hypothesis with the same examples each time, and no deadlines.
+    own = {"PYTHONPATH": str(tree / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": "1"}
     done = subprocess.run(
-        command, cwd=tree, env=there, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=tree,
+        env={**os.environ, **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout

@@ -1,4 +1,4 @@
-"""Mutants of what all stores share: belief, heartbeat, reaper, the turn, the recipes' rules, and fences."""
+"""Mutants of what all stores share: belief, heartbeat, reaper, the turn, recipes and fences."""
 
 from __future__ import annotations
 
@@ -265,6 +265,37 @@ _RULES = (
     ),
 )
 
+_OBSERVER = mutants_of(
+    "_core/recipes/election.py",
+    ("tests/unit/test_election_observer.py",),
+    (
+        "stale leader that is shown",
+        "        if leader is not None and leader.token < self._highest_token:\n            return False\n",
+        "",
+    ),
+    (
+        "stale leader that is shown where nobody leads",
+        "leader.token if leader else self._highest_token",
+        "leader.token if leader else 0",
+    ),
+    ("observer that forgets its line", "        self._line = line\n        return", "        return"),
+    ("observer that waits from a line of before the outage", "                self._line = None\n", ""),
+    ("new value of a leader that is missed", "amendments=True", "amendments=False"),
+    ("change that is told twice", "        return leader != self._last", "        return True"),
+    (
+        "observer that an outage ends",
+        "                if not self._seen_any:\n                    raise\n",
+        "                raise\n",
+    ),
+    (
+        "observer that hides a wrong address",
+        "                if not self._seen_any:\n                    raise\n",
+        "",
+    ),
+    ("observer that outlives its client", "if lease.state is LeaseState.CLOSED:", "if False:"),
+    ("watch of an observer that is never given back", "                signal.close()\n", "                pass\n"),
+)
+
 _FENCES = mutants_of(
     "fencing/_fence.py",
     ("tests/unit/test_fence.py",),
@@ -291,4 +322,4 @@ _FENCES = mutants_of(
     ),
 )
 
-MUTANTS: Sequence[Mutant] = (*_BELIEF, *_HEARTBEAT, *_REAPER, *_TURN, *_RULES, *_FENCES)
+MUTANTS: Sequence[Mutant] = (*_BELIEF, *_HEARTBEAT, *_REAPER, *_TURN, *_RULES, *_OBSERVER, *_FENCES)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tests.verify.mutants.mutant import Mutant, mutants_of
 
+_TESTS = ("tests/unit/test_zookeeper_lease.py",)
+
 _PROOF = mutants_of(
     "_backends/zookeeper/connection.py",
     ("tests/unit/test_zookeeper_proof.py",),
@@ -18,4 +20,193 @@ _PROOF = mutants_of(
     ),
 )
 
-MUTANTS: Sequence[Mutant] = _PROOF
+_LEASE = mutants_of(
+    "_backends/zookeeper/lease.py",
+    _TESTS,
+    (
+        "proof from the answer of a heartbeat on",
+        "        if answer.successful():\n            self._prove(sent)",
+        "        if answer.successful():\n            self._prove(self._clock.now())",
+    ),
+    (
+        "proof from the answer of a renewal on",
+        "        self._prove(sent)\n        if self.state.over:",
+        "        self._prove(self._clock.now())\n        if self.state.over:",
+    ),
+    (
+        "proof from when the session was there",
+        "self._prove_from(self._linked_since, anew=True)",
+        "self._prove_from(self._clock.now(), anew=True)",
+    ),
+    (
+        "proof while unlinked",
+        "self._proof.answered(sent) if self._proof is not None and self._linked_since is None else None",
+        "self._proof.answered(sent) if self._proof is not None else None",
+    ),
+    (
+        "session granted less that is believed for as long as before",
+        "self._prove_from(self._linked_since, anew=True)",
+        "self._prove_from(self._linked_since)",
+    ),
+    ("session that is proven once", "            self._linked_since = None\n        if first:", "        if first:"),
+    (
+        "heartbeat where no server is linked",
+        "if waiting_since is None and self._linked_since is None:",
+        "if waiting_since is None:",
+    ),
+    ("heartbeat that isn't dropped", "            self._connection.drop()\n", "            pass\n"),
+    (
+        "heartbeat that stays the last",
+        "            with self._guard:\n                self._beat_sent = None\n            self._connection.drop()",
+        "            self._connection.drop()",
+    ),
+    ("heartbeat dropped when it is too late", "now - waiting_since > self.ttl / 3", "now - waiting_since > self.ttl"),
+    ("two heartbeats at a time", "            waiting_since = self._beat_sent\n", "            waiting_since = None\n"),
+    (
+        "answered heartbeat that is waited for",
+        "            if self._beat_sent == sent:\n                self._beat_sent = None\n",
+        "            pass\n",
+    ),
+    (
+        "lock delay that the session is too short for",
+        "if self._lock_delay and negotiated < asked - _MILLISECOND:",
+        "if False:",
+    ),
+    ("lock delay that holders believe in", "max(negotiated - self._lock_delay, 0.0)", "max(negotiated, 0.0)"),
+    (
+        "loss that cuts a lock delay short",
+        "            if self._lock_delay and self._belief.proven:\n",
+        "            if False:\n",
+    ),
+    (
+        "lost session left to its time-out",
+        "            if self._lock_delay and self._belief.proven:\n",
+        "            if self._belief.proven:\n",
+    ),
+    (
+        "`look` that accepts any key",
+        "if position is None or line.tickets[position].key != ticket.key:",
+        "if position is None:",
+    ),
+    (
+        "retry that makes a second node",
+        "found = self._lines.find(entry, until) if tries > 1 else None",
+        "found = None",
+    ),
+    ("line out of order that is entered", "if me is not None and codec.is_out_of_order(me):", "if False:"),
+    (
+        "release that a lost answer makes a failure",
+        "self._connection.delete(ticket.key), until) or tries > 1",
+        "self._connection.delete(ticket.key), until)",
+    ),
+    (
+        "session that nobody proves taken for one that has ended",
+        "if self.state is LeaseState.CLOSED or self._belief.reason == EXPIRED:",
+        "if True:",
+    ),
+    (
+        "amendment of what is gone",
+        "        except NoNodeError:\n            return False\n        return True",
+        "        except NoNodeError:\n            return True\n        return True",
+    ),
+    (
+        "withdrawal by the reaper that does nothing",
+        "        return self.leave(found.tickets[-1], until)\n",
+        "        return True\n",
+    ),
+    ("closing that gives tickets up last", "                self._sweeper.send_removals()\n", "                pass\n"),
+    (
+        "amendments of anybody that an observer misses",
+        "        amendments = amendments or not tickets  # any change\n",
+        "",
+    ),
+    (
+        "amendments that wake who waits for a departure",
+        "if amendments else _has_left",
+        "if True else _has_left",
+    ),
+    (
+        "amendment before the watch that is missed",
+        "return version is None or version > known",
+        "return version is None",
+    ),
+    (
+        "amendment that was seen and wakes",
+        "return version is None or version > known",
+        "return version is None or version >= known",
+    ),
+    (
+        "arrivals that wake those who wait for a departure",
+        "return not awaited <= now if awaited else now != there",
+        "return now != there",
+    ),
+    (
+        "arrivals that an observer misses",
+        "return not awaited <= now if awaited else now != there",
+        "return not there <= now",
+    ),
+    (
+        "wait that the end of the session does not wake",
+        "        self._belief.add_signal(signal)  # the end",
+        "        pass  # the end",
+    ),
+)
+
+_LINES = mutants_of(
+    "_backends/zookeeper/lines.py",
+    _TESTS,
+    (
+        "`find` without `sync`",
+        "_, (children, line) = connection.ask(until, connection.sync(path), connection.children_and_stat(path))",
+        "((children, line),) = connection.ask(until, connection.children_and_stat(path))",
+    ),
+    (
+        "`survey` without `sync`",
+        "_, children = connection.ask(until, connection.sync(path), connection.children(path))",
+        "(children,) = connection.ask(until, connection.children(path))",
+    ),
+    ("history unchecked", "            self._history.check(stat.czxid, minimum)\n", ""),
+    ("token that repeats", "            if token <= minimum:\n", "            if token < minimum:\n"),
+    (
+        "store that went back and is believed again",
+        "        if self._broken:\n            raise StoreWentBack(self._broken)\n        return",
+        "        return",
+    ),
+    (
+        "another session's node taken for the own one",
+        "if stat is None or stat.ephemeralOwner != connection.session_id:",
+        "if stat is None:",
+    ),
+    ("survey that shows fewer than there are", "while waiting and len(found) < size:", "if waiting:"),
+)
+
+_WATCHES = mutants_of(
+    "_backends/zookeeper/watches.py",
+    _TESTS,
+    (
+        "departure before the watch that is missed",
+        "a reason to look\n                self._fire(node)\n",
+        "a reason to look\n                pass\n",
+    ),
+    ("amendment before the arming that is missed", "        for signal in late:\n            signal.set()\n", ""),
+    (
+        "change that who comes later misses",
+        "            late = node.armed and changed(node.seen)\n",
+        "            late = False\n",
+    ),
+    ("event that wakes nobody", "        for signal in waiting:\n            signal.set()\n", ""),
+    ("fired watch that later waiters wait for", "                del nodes[node.path]\n", "                pass\n"),
+    ("closed wait that is woken", "            watched.waiting.pop(signal, None)\n", "            pass\n"),
+    (
+        "line that was not there and is never seen to come",
+        "                self._await_parent(node)\n",
+        "                self._show(node, [])\n",
+    ),
+    (
+        "arrival just before the watch that is missed",
+        "if not result.successful() or result.value is not None:",
+        "if not result.successful():",
+    ),
+)
+
+MUTANTS: Sequence[Mutant] = (*_PROOF, *_LEASE, *_LINES, *_WATCHES)

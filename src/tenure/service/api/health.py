@@ -69,13 +69,12 @@ async def _answered(service: Service) -> bool:
     return True
 
 
-_look: Final = partial(Route, method="GET", tag="probes")
+_look: Final = partial(Route, method="GET", tag="probes", any_query=True)
 HEALTHZ: Final = _look(
     path="/healthz",
     handler=healthz,
     scope=None,
     name="healthz",
-    any_query=True,
     summary="Does it live?",
     about="For liveness probes. Needs no token.",
     answer="Health",
@@ -87,7 +86,6 @@ READYZ: Final = _look(
     handler=readyz,
     scope=None,
     name="readyz",
-    any_query=True,
     summary="May it be sent work?",
     about=(
         "For readiness probes: once the store has answered, until it shuts down. With `leader` (a whole name, as given "
@@ -104,7 +102,6 @@ METRICS: Final = _look(
     handler=metrics,
     scope=Scope.METRICS,
     name="metrics",
-    any_query=True,
     summary="What it counts",
     about=(
         "In Prometheus' text format: attempts, waits and holds by the first part of their names, requests, and leases "
