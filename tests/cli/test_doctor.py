@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 
 import tenure
 from tenure._core.base.options import parse
-from tenure.cli.doctor import findings
-from tenure.cli.doctor.findings import Severity
+from tenure.cli.doctor import etcd, findings
+from tenure.cli.doctor.findings import Finding, Severity
 from tenure.cli.doctor.zookeeper import _sessions
 from tenure.testing.servers.specs import Spec
 from tests.cli.program import NOT_PLAIN, shown
@@ -78,7 +78,8 @@ def test_healthy_store_passes_with_a_warning_of_its_old_version(singles: dict[st
     assert states(found).pop("version") == {"warn"}
     assert {state for check, of in states(found).items() if check != "version" for state in of} == {"ok"}
     common = {"reach", "version", "auth", "lock", "orphan", "ttl", "clock"}
-    own = {"etcd": {"gateway", "health", "space"}, "etcd+grpc": {"health", "space"}, "zookeeper": {"tick", "sessions"}}
+    of_etcd = {"health", "space", "history"}
+    own = {"etcd": {"gateway"} | of_etcd, "etcd+grpc": of_etcd, "zookeeper": {"tick", "sessions"}}
     assert found.keys() == common | own[kind]
     known = "15247" if cluster.kind == "etcd" else "ZOOKEEPER-4925"
     assert known in " ".join(only(found, "version")["details"])
@@ -230,6 +231,26 @@ def test_etcd_without_space_is_told_with_the_way_out(make: Callable[[Spec], Clus
     assert only(found, "space")["state"] == "warn"
     assert only(found, "lock")["state"] == "fail"
     assert only(found, "orphan")["state"] == "ok"
+
+
+def test_etcd_that_nobody_compacts_is_told_how_it_is_done(
+    singles: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write stays in the store until then, so that releases fill it, too."""
+    monkeypatch.setattr(etcd, "_REVISIONS_MAX", 1)
+    cluster, options = singles["etcd"], parse(url_of(singles["etcd"]), {})
+
+    def history() -> Finding:
+        found, _ = etcd.look(options.endpoints[0], options, 5.0)
+        return next(one for one in found if one.check == "history")
+
+    for key in ("compacted-a", "compacted-b", "compacted-c"):
+        assert etcdctl(cluster, "put", key, "").returncode == 0
+    assert history().state is Severity.WARN
+    assert "--auto-compaction-mode" in history().do
+    revision = re.findall(r'"Revision" : (\d+)', etcdctl(cluster, "get", "x", "-w", "fields").stdout)[0]
+    assert etcdctl(cluster, "compact", revision).returncode == 0
+    assert history().state is Severity.OK
 
 
 def test_what_is_true_of_three_endpoints_is_said_in_full_once(triples: dict[str, Cluster]) -> None:

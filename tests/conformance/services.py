@@ -19,11 +19,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenure._backends.zookeeper.connection import ZooKeeperSession
+from tenure._core.base.limits import VALUE_BYTES_MAX
 from tenure._core.runtime import Runtime
 from tests.cli.program import PATIENCE_SECONDS, environment
 from tests.servers import Cluster
 
 _SYNCS = "syncs"
+_AS_THE_LIBRARY = ("--value-bytes", str(VALUE_BYTES_MAX), "--write-rate", "1e9")
 
 
 class RunningService:
@@ -33,7 +35,7 @@ class RunningService:
         self.namespace = f"service-{uuid.uuid4().hex}"
         options = {"tick": 0.2} if kind == "zookeeper" else {}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.conformance.services", "serve", "--listen", "0"],
+            [sys.executable, "-m", "tests.conformance.services", "serve", "--listen", "0", *_AS_THE_LIBRARY],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -65,6 +65,15 @@ WAITS_BODY_BYTES_MAX: Final = 1024 * 1024
 RATE_DEFAULT: Final = 5000.0
 """Requests a second of one tenant; twice as many may come at once."""
 HOLDS_DEFAULT: Final = 10_000
+VALUE_BYTES_DEFAULT: Final = 4096
+"""Bytes of a hold's value."""
+WRITE_RATE_DEFAULT: Final = 512 * 1024.0
+"""Bytes of names, owners, values and keys a second that one tenant has written to the store, which keeps all of them
+until it is compacted: see `tenure doctor`."""
+WRITE_BURST_SECONDS: Final = 16
+"""So many seconds' bytes may come at once: several commits of the largest size."""
+KEY_RECORD_BYTES: Final = 256
+"""What an idempotency key takes in the store, about."""
 WAITING_DEFAULT: Final = 5000
 FAILURES_RATE: Final = 1.0
 """Refused tokens a second from one address, beyond the first `FAILURES_BURST`, that are answered with 401."""

@@ -192,6 +192,35 @@ def test_keys_need_a_scope_of_their_own_and_stay_in_the_tenants_place(
         assert len(client.operator().line(f"billing/{name}").tickets) == 1
 
 
+def test_values_are_bounded_and_so_is_what_a_tenant_writes_in_a_second(url: str, tmp_path: Path, name: str) -> None:
+    """A loop of acquire and release with large values fills no store; whoever else there is has a share of its own."""
+    file = write_tokens(tmp_path / "tokens", BILLING, SHIPPING)
+    with (
+        serving(url, tmp_path, "--tokens", str(file), "--write-rate", "300") as service,
+        tenure.connect(service.url, user="me", password=BILLING.token, ttl=20, timeout=1) as thin,
+        service.user(BILLING.token) as billing,
+        service.user(SHIPPING.token) as shipping,
+    ):
+        answer = billing.acquire(name, value="x" * 4097)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid-field")
+        with pytest.raises(tenure.InvalidOption, match="at most 4096 bytes"):
+            thin.election(name, value="x" * 4097).campaign().acquire()
+        plain = thin.lock(name).acquire()
+        codes = []
+        for number in range(3):
+            answer = billing.acquire(f"{name}-{number}", value="x" * 4096)
+            codes.append((answer.status_code, answer.json().get("code")))
+        assert codes == [(200, None), (429, "rate-limited"), (429, "rate-limited")]
+        with pytest.raises(tenure.StoreUnavailable, match="bytes a second"):
+            plain.amend("x" * 4096)
+        with pytest.raises(tenure.StoreUnavailable):
+            plain.store.put("x", b"x" * 8000)
+        assert plain.store.get("x") is None
+        assert plain.release() is True
+        assert shipping.held(name, value="x" * 4096)["acquired"]
+        assert billing.acquire(name).json()["acquired"], "a lock without a value is taken all the same"
+
+
 def test_scopes_bound_what_a_token_is_good_for(guarded_service: Service, name: str) -> None:
     """A token to look with takes nothing, forces nobody out, and sees no metrics."""
     with guarded_service.user(LOOKER.token) as looker:

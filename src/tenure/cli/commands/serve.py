@@ -11,10 +11,18 @@ from typing import Any, TypeVar
 import click
 
 from tenure import aio, jsonlog
+from tenure._core.base.limits import VALUE_BYTES_MAX
 from tenure.cli.codes import CommandStopped, ExitCode
 from tenure.cli.store import StoreSession, with_store
 from tenure.errors import InvalidURL, TenureError, how_to_install
-from tenure.service.limits import DRAIN_SECONDS_DEFAULT, HOLDS_DEFAULT, RATE_DEFAULT, WAITING_DEFAULT
+from tenure.service.limits import (
+    DRAIN_SECONDS_DEFAULT,
+    HOLDS_DEFAULT,
+    RATE_DEFAULT,
+    VALUE_BYTES_DEFAULT,
+    WAITING_DEFAULT,
+    WRITE_RATE_DEFAULT,
+)
 
 Command = TypeVar("Command", bound=Callable[..., object])
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -56,6 +64,13 @@ def _number(
     "--rate", click.FloatRange(0.1), RATE_DEFAULT, "Requests a second of one tenant; twice as many may come at once."
 )
 @_number("--holds", click.IntRange(1), HOLDS_DEFAULT, "Holds of one tenant.")
+@_number("--value-bytes", click.IntRange(0, VALUE_BYTES_MAX), VALUE_BYTES_DEFAULT, "Bytes of a hold's value.")
+@_number(
+    "--write-rate",
+    click.FloatRange(1),
+    WRITE_RATE_DEFAULT,
+    "Bytes of names, values and keys a second that one tenant may have written; 16 times as many may come at once.",
+)
 @_number("--waiting", click.IntRange(1), WAITING_DEFAULT, "Requests of one tenant that wait for their turn.")
 @_number(
     "--drain",
@@ -75,6 +90,8 @@ def serve(
     metrics_port: str | None,
     rate: float,
     holds: int,
+    value_bytes: int,
+    write_rate: float,
     waiting: int,
     drain: float,
     no_access_log: bool,
@@ -118,7 +135,7 @@ def serve(
         health=None if health_port is None else Address.read(health_port),
         metrics=None if metrics_port is None else Address.read(metrics_port),
         elect=elections(elect),
-        maximum=TenantLimits(rate, holds, waiting),
+        maximum=TenantLimits(rate, holds, waiting, value_bytes, write_rate),
         drain_seconds=drain,
         access_log=not no_access_log,
         **options,

@@ -17,6 +17,8 @@ from tenure.errors import TenureError, how_to_install
 _NOSPACE: Final = "NOSPACE"
 _FULL: Final = 0.8
 _NO_GATEWAY: Final = 404
+_REVISIONS_MAX: Final = 1_000_000
+"""Some hundreds of megabytes of the default quota of two gigabytes."""
 _SPACE: Final = "compact and defragment it (etcdctl compact, etcdctl defrag)"
 
 
@@ -41,7 +43,7 @@ def look(endpoint: Endpoint, options: Options, seconds: float) -> tuple[list[Fin
         return [*found, fail("reach", where, "answers, but not as etcd", "is this etcd's client port?")], None
     found.insert(0, ok("reach", where, f"answers in {answer.took * 1000:.1f} ms"))
     found.append(look_at_etcd_version(version, where))
-    for check in (_gateway, _health, _space):
+    for check in (_gateway, _health, _space, _history):
         try:
             finding = check(endpoint, options, seconds)
         except (OSError, TenureError) as error:
@@ -111,8 +113,22 @@ def _space(endpoint: Endpoint, options: Options, seconds: float) -> Finding | No
     return ok("space", shown(endpoint), used)
 
 
+def _history(endpoint: Endpoint, options: Options, seconds: float) -> Finding | None:
+    """Check that the history is compacted, where etcd says: every write stays in the store until it is."""
+    text = ask_http(endpoint, options, "/metrics", seconds).text
+    newest, compacted = (_sample(text, f"etcd_debugging_mvcc_{name}_revision") for name in ("current", "compact"))
+    if newest is None or compacted is None:
+        return None
+    kept = newest - max(0, compacted)  # -1: never
+    found = f"{kept:,.0f} revisions since the last compaction"
+    if kept > _REVISIONS_MAX:
+        do = "start etcd with --auto-compaction-mode=periodic --auto-compaction-retention=5m, or it fills up"
+        return warn("history", shown(endpoint), found, do)
+    return ok("history", shown(endpoint), found)
+
+
 def _sample(text: str, name: str) -> float | None:
-    match = re.search(rf"^{name} ([0-9.e+]+)$", text, re.MULTILINE)
+    match = re.search(rf"^{name} (-?[0-9.e+]+)$", text, re.MULTILINE)
     return float(match[1]) if match else None
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from tenure._core.base.limits import NAME_BYTES_MAX, OWNER_BYTES_MAX, SEATS_MAX, TTL_MAX, VALUE_BYTES_MAX
+from tenure._core.base.validation import encode
 from tenure.errors import ClientClosed, LeaseLost, TenureError
 from tenure.service.auth.tokens import Scope, Tenant
 from tenure.service.holds.keeper import AcquireRequest, Grant, HeldElsewhere, HoldGone, HoldId, KeyReused, NoSuchHold
@@ -18,7 +19,13 @@ from tenure.service.http.fields import Field, Flag, SecondsField, Text, Whole
 from tenure.service.http.problems import OF_THE_STORE, Problem, ProblemCode
 from tenure.service.http.request import HttpResponse, HungUp
 from tenure.service.http.routing import Route, RouteCall
-from tenure.service.limits import HOLD_TTL_MIN, HOLDERS_LISTED_MAX, KEY_CHARACTERS_MAX, WAIT_SECONDS_MAX
+from tenure.service.limits import (
+    HOLD_TTL_MIN,
+    HOLDERS_LISTED_MAX,
+    KEY_CHARACTERS_MAX,
+    KEY_RECORD_BYTES,
+    WAIT_SECONDS_MAX,
+)
 from tenure.service.service import Service
 from tenure.service.shutdown import draining
 
@@ -62,6 +69,8 @@ async def acquire(service: Service, call: RouteCall) -> HttpResponse:
         tenant=tenant.name,
         secret=call.caller.credential.hex(),
     )
+    mark_bytes = 0 if request.idempotency is None else KEY_RECORD_BYTES
+    call.usage.writes(request.value, len(encode(request.resource)) + len(request.owner.encode()) + mark_bytes)
     with call.usage.acquiring():
         grant = await _wait_for_grant(service, call, request, fields["waitSeconds"])
         if grant is None:
@@ -261,7 +270,12 @@ ROUTES: Final = (
             Field("slots", Whole(1, SEATS_MAX), "How many seats there are; all give the same number.", None),
             Field("weight", Whole(1, SEATS_MAX), "How many of them to take.", 1),
             Field("shared", Flag(), "Together with others who share.", False),
-            Field("value", Text(VALUE_BYTES_MAX, free=True), "What others may read of it.", ""),
+            Field(
+                "value",
+                Text(VALUE_BYTES_MAX, free=True),
+                "What others may read of it: 4096 bytes, unless the service says more.",
+                "",
+            ),
         ),
         body_example={"resource": "nightly-report", "ownerId": "worker-1", "ttlSeconds": 15, "waitSeconds": 5},
         answer="Acquired",

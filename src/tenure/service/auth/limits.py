@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tenure.service.http.fields import InvalidField
 from tenure.service.http.problems import ProblemCode, later
 from tenure.service.limits import (
     ADDRESSES_MAX,
@@ -19,7 +20,10 @@ from tenure.service.limits import (
     HOLDS_DEFAULT,
     RATE_DEFAULT,
     STREAMS_MAX,
+    VALUE_BYTES_DEFAULT,
     WAITING_DEFAULT,
+    WRITE_BURST_SECONDS,
+    WRITE_RATE_DEFAULT,
 )
 
 
@@ -32,24 +36,29 @@ class TenantLimits:
     again of their own, so that a tenant that sends too many requests does not lose its holds for it."""
     holds: int = HOLDS_DEFAULT
     waiting: int = WAITING_DEFAULT
+    value_bytes: int = VALUE_BYTES_DEFAULT
+    """Of one hold's value."""
+    write_rate: float = WRITE_RATE_DEFAULT
+    """Bytes of names, owners, values and keys a second that are written to the store."""
 
 
 class Bucket:
-    """A token bucket: filled at `rate` tokens a second up to `burst`; each request takes one."""
+    """A token bucket: filled at `rate` tokens a second up to `burst`; a request takes one, or one for each byte."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate, self._burst, self._left, self._at = rate, burst, burst, now
 
-    def take(self, now: float) -> float:
-        """Take a token and return 0.0; without one left, return the seconds until the next."""
+    def take(self, now: float, amount: float = 1.0) -> float:
+        """Take tokens and return 0.0; without enough left, return the seconds until there are."""
+        amount = min(amount, self._burst)
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
-        if self._left >= 1.0:
-            self._left -= 1.0
+        if self._left >= amount:
+            self._left -= amount
             return 0.0
-        return (1.0 - self._left) / self._rate
+        return (amount - self._left) / self._rate
 
 
 class Usage:
@@ -60,6 +69,7 @@ class Usage:
         self._now = now
         self._bucket = Bucket(limits.rate, max(1.0, 2 * limits.rate), now())
         self._keeping = Bucket(limits.rate, max(1.0, 2 * limits.rate), now())
+        self._written = Bucket(limits.write_rate, WRITE_BURST_SECONDS * limits.write_rate, now())
         self._holds: dict[str, float] = {}  # by id: when they end, unless renewed
         self._acquiring = 0
         self._streams = 0
@@ -73,6 +83,16 @@ class Usage:
                 f"this tenant may send {self._limits.rate:g} requests a second; come back later",
                 wait,
             )
+
+    def writes(self, value: str, beside: int = 0) -> None:
+        """Count what is to be written: a hold's value, and bytes beside. Raises InvalidField, Problem (429)."""
+        size, limits = len(value.encode()), self._limits
+        if size > limits.value_bytes:
+            raise InvalidField(f"value may have at most {limits.value_bytes} bytes here, this one has {size}")
+        wait = self._written.take(self._now(), size + beside)
+        if wait:
+            detail = f"this tenant may have {limits.write_rate:g} bytes a second written to the store; come back later"
+            raise later(ProblemCode.RATE_LIMITED, detail, wait)
 
     @contextmanager
     def acquiring(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from tenure._core.base.limits import (
     TTL_MIN,
     VALUE_BYTES_MAX,
 )
-from tenure._core.base.validation import checked_key, keys_root
+from tenure._core.base.validation import checked_key, encode, keys_root
 from tenure._core.lease import Committed, Compare, Delete, Fate, Line, Mode, Put, Reach, Record, Ticket
 from tenure._core.runtime import runtime_of
 from tenure._core.turn import Amend, Commit, Leave, Operate, Read, Survey, Touch
@@ -161,6 +161,7 @@ async def enter(service: Service, call: RouteCall) -> HttpResponse:
     if service.shutdown.begun:
         raise draining()
     entry = renamed(remote.read_entry(call.fields), call.caller.tenant.inside(call.fields["resource"]))
+    call.usage.writes(entry.value, len(encode(entry.resource)) + len(entry.owner.encode()))
     line = await service.remote_leases.enter(lease, entry, request_until(service, call))
     return json_response(line_json(service, call, line))
 
@@ -193,6 +194,7 @@ async def survey(service: Service, call: RouteCall) -> HttpResponse:
 async def amend(service: Service, call: RouteCall) -> HttpResponse:
     """Give a ticket another value."""
     lease, fields = _find_lease(service, call), call.fields
+    call.usage.writes(fields["value"])
     ticket = _standing(lease, call)
     stands = False
     if ticket is not None:
@@ -252,6 +254,7 @@ async def commit(service: Service, call: RouteCall) -> HttpResponse:
     if ticket is not None:
         compares = tuple(Compare(_stored(service, call, one["key"]), one["version"]) for one in fields["compares"])
         writes = tuple(_inside(service, call, remote.read_change(one)) for one in fields["writes"])
+        call.usage.writes("", sum(len(put.key) + len(put.value) for put in writes if isinstance(put, Put)))
         step = Commit(lease.store_lease, ticket, compares, writes, request_until(service, call))
         done = await service.remote_leases.run_for(lease, step)
     outside = {_stored(service, call, one["key"]): one["key"] for one in fields["writes"]}
