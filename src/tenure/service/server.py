@@ -124,7 +124,8 @@ async def _end(
     resigned = asyncio.create_task(service.candidates.resign())
     unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
     cut_off = asyncio.get_running_loop().time() + drain_seconds
-    await asyncio.wait((unbelieved,), timeout=_for_owners(drain_seconds))
+    # Owners may release in a share of the drain; the rest is for answers on their way.
+    await asyncio.wait((unbelieved,), timeout=max(drain_seconds - _ANSWERS_SECONDS, drain_seconds / 2))
     for server in servers:
         server.should_exit = True
     try:
@@ -139,11 +140,6 @@ async def _all_listen(servers: list[_UvicornServer]) -> None:
     """Return once all servers accept connections."""
     while not all(server.started for server in servers):
         await asyncio.sleep(0.005)  # uvicorn has no other sign of it than this flag
-
-
-def _for_owners(drain_seconds: float) -> float:
-    """Return the share of the drain in which owners may still release; the rest is for answers on their way."""
-    return max(drain_seconds - _ANSWERS_SECONDS, drain_seconds / 2)
 
 
 class _UvicornServer(uvicorn.Server):

@@ -49,17 +49,22 @@ class Address:
     @property
     def is_local(self) -> bool:
         """True if no other machine can reach it."""
-        if self.path is not None or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        at = ip_address(self.host)
+        return self.path is not None or self.host == "localhost" or (at is not None and at.is_loopback)
 
     def __str__(self) -> str:
         if self.path is not None:
             return f"{_UNIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Read an address, an IPv4 one in IPv6's form as what it is; None for a name."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 @dataclass(frozen=True, slots=True)

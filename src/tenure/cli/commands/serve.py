@@ -146,11 +146,7 @@ def serve(
 @click.argument("scopes")
 @click.option("--until", metavar="DATE", default="", help="Good until then: 2030-01-31, or 2030-01-31T12:00:00Z.")
 def token(name: str, tenant: str, scopes: str, until: str) -> None:
-    """Make a random token: shown here once, on standard error. Standard output has the line for the file of tokens.
-
-    \b
-    tenure serve token worker billing acquire,read >> tokens
-    """
+    """Make a random token: shown here once, on standard error. Standard output has the line for the file of tokens."""
     from tenure.service.auth.tokens import new_token
 
     made, line = new_token(name, tenant, scopes, until)

@@ -86,15 +86,11 @@ async def page(service: Service, call: RouteCall) -> RouteReply:
     if file is None:
         raise Problem(ProblemCode.NOT_FOUND, "the dashboard has no such file; it is at /ui/")
     headers = (*_HEADERS, (b"etag", file.tag.encode()))
-    if file.tag in _tags(call.request.header(b"if-none-match") or ""):
+    known = (call.request.header(b"if-none-match") or "").split(",")
+    if file.tag in {tag.strip().removeprefix("W/") for tag in known}:  # weak ones count there, too (RFC 9110, 13.1.2)
         return DashboardPage(304, b"", headers)
     of_file = ((b"content-type", file.type.encode()), (b"content-length", b"%d" % len(file.body)))
     return DashboardPage(200, file.body, (*of_file, *headers))
-
-
-def _tags(header: str) -> set[str]:
-    """Split an If-None-Match header. Weak tags count like strong ones there (RFC 9110, 13.1.2)."""
-    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
 
 
 def _read() -> dict[str, File]:
