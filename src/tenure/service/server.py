@@ -37,7 +37,7 @@ from tenure.service.http.app import AccessLog, App
 from tenure.service.http.connection import HttpProtocol
 from tenure.service.limits import KEEP_ALIVE_SECONDS
 from tenure.service.service import Service
-from tenure.service.settings import Address, NewestContext, Settings, tls_context
+from tenure.service.settings import Address, NewestContext, Settings
 
 _log = logging.getLogger("tenure.service")
 _ANSWERS_SECONDS: Final = 5
@@ -47,7 +47,7 @@ _ANSWERS_SECONDS: Final = 5
 def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callable[[list[str]], None]) -> None:
     """Serve until a signal ends it. Calls `started` with the URLs once it can be used. Raises InvalidOption."""
     settings.check()
-    context = tls_context(settings)
+    context = None if settings.cert is None else NewestContext(settings)
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     _allow_many_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -62,7 +62,10 @@ async def _serve(
     started: Callable[[list[str]], None],
 ) -> None:
     ended = asyncio.Event()
-    with _signals(ended.set, lambda: _reload(settings, context, tokens)), contextlib.ExitStack() as sockets:
+    with (
+        _signals(ended.set, lambda: [part.reload() for part in (context, tokens) if part]),
+        contextlib.ExitStack() as sockets,
+    ):
         listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
         probed = None if settings.health is None else sockets.enter_context(bound(settings.health))
         advertise = settings.advertise or url_of(listening[0][0], tls=context is not None)
@@ -176,7 +179,7 @@ class _UvicornServer(uvicorn.Server):
 
 
 @contextmanager
-def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+def _signals(end: Callable[[], object], reload: Callable[[], object]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
     for number, handler in handlers.items():
@@ -186,16 +189,6 @@ def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[No
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-def _reload(settings: Settings, context: NewestContext | None, tokens: Tokens | None) -> None:
-    if tokens is not None:
-        tokens.reload()
-    if context is not None:
-        try:
-            context.read(settings)
-        except InvalidOption as error:
-            _log.error("certificate and CA stay as they were: %s", error)
 
 
 def _allow_many_connections() -> None:

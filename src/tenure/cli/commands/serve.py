@@ -45,15 +45,9 @@ def _number(
 @click.option("--client-ca", type=_FILE, metavar="FILE", help="Only clients with a certificate of this CA.")
 @click.option("--behind-proxy", is_flag=True, help="Take tokens in clear from other machines: a proxy does TLS.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines though nothing, or no TLS, protects it.")
-@click.option(
-    "--health-port",
-    metavar="[HOST:]PORT",
-    help="Answer /healthz, /readyz and /metrics there, too, to anybody and without TLS.",
-)
+@click.option("--health-port", metavar="[HOST:]PORT", help="/healthz, /readyz, /metrics for anybody, without TLS.")
 @click.option("--advertise", metavar="URL", help="Where clients of other replicas reach this one.")
-@_number(
-    "--rate", click.FloatRange(0.1), RATE_DEFAULT, "Requests a second of one tenant; twice as many may come at once."
-)
+@_number("--rate", click.FloatRange(0.1), RATE_DEFAULT, "Requests a second of a tenant; twice as many at once.")
 @_number("--holds", click.IntRange(1), HOLDS_DEFAULT, "Holds of one tenant.")
 @_number("--waiting", click.IntRange(1), WAITING_DEFAULT, "Requests of one tenant that wait for their turn.")
 @_number(
