@@ -109,27 +109,22 @@ class Commands(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Environment, exit codes and completion: common to all commands."""
-        with formatter.section("Environment"):
-            formatter.write_dl(
-                [
-                    ("TENURE_URL", "the store, where --url does not say"),
-                    ("TENURE_LOG_JSON", "1: log as with --log-json"),
-                    ("NO_COLOR", "set: no colours at a terminal either"),
-                ]
-            )
-        with formatter.section("Exit codes"):
-            codes = [(str(int(code)), text) for code, text in SUMMARIES.items()]
-            formatter.write_dl(
-                [*codes, ("128+n", "ended by signal n (130: Ctrl-C; 141: the output's reader has gone)")]
-            )
-        with formatter.section("Completion, for your shell's start-up file"):
-            formatter.write_dl(
-                [
-                    ("bash", f'eval "$({_COMPLETION}=bash_source {PROGRAM})"'),
-                    ("zsh", f'eval "$({_COMPLETION}=zsh_source {PROGRAM})"'),
-                    ("fish", f"{_COMPLETION}=fish_source {PROGRAM} | source"),
-                ]
-            )
+        environment = [
+            ("TENURE_URL", "the store, where --url does not say"),
+            ("TENURE_LOG_JSON", "1: log as with --log-json"),
+            ("NO_COLOR", "set: no colours at a terminal either"),
+        ]
+        codes = [(str(int(code)), text) for code, text in SUMMARIES.items()]
+        codes.append(("128+n", "ended by signal n (130: Ctrl-C; 141: the output's reader has gone)"))
+        completion = [
+            ("bash", f'eval "$({_COMPLETION}=bash_source {PROGRAM})"'),
+            ("zsh", f'eval "$({_COMPLETION}=zsh_source {PROGRAM})"'),
+            ("fish", f"{_COMPLETION}=fish_source {PROGRAM} | source"),
+        ]
+        headings = ("Environment", "Exit codes", "Completion, for your shell's start-up file")
+        for heading, rows in zip(headings, (environment, codes, completion), strict=True):
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

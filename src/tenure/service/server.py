@@ -40,7 +40,7 @@ from tenure.service.http.routing import Routes
 from tenure.service.limits import KEEP_ALIVE_SECONDS, PROBE_CONNECTIONS_MAX
 from tenure.service.log import AccessLog, written_aside
 from tenure.service.service import Service
-from tenure.service.settings import Address, NewestContext, Settings, tls_context
+from tenure.service.settings import Address, NewestContext, Settings
 
 _log = logging.getLogger("tenure.service")
 _ANSWERS_SECONDS: Final = 5
@@ -52,7 +52,7 @@ _HSTS: Final = ("strict-transport-security", "max-age=31536000")
 def serve(connect: Callable[[], aio.Client], settings: Settings, started: Callable[[list[str]], None]) -> None:
     """Serve until a signal ends it. Calls `started` with the URLs once it can be used. Raises InvalidOption."""
     settings.check()
-    context = tls_context(settings)
+    context = None if settings.cert is None else NewestContext(settings)
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     _allow_many_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -67,7 +67,12 @@ async def _serve(
     started: Callable[[list[str]], None],
 ) -> None:
     ended = asyncio.Event()
-    reload = functools.partial(_reload, settings, context, tokens)
+
+    def reload() -> None:
+        for part in (context, tokens):
+            if part is not None:
+                part.reload()
+
     with written_aside() as log, _signals(ended.set, reload), contextlib.ExitStack() as sockets:
         listening = [(sockets.enter_context(bound(address)), context) for address in settings.listen]
         probed = [(sockets.enter_context(bound(address)), routes) for address, routes in _probed(settings)]
@@ -142,7 +147,8 @@ async def _end(
     resigned = asyncio.create_task(service.candidates.resign())
     unbelieved = asyncio.create_task(service.keeper.until_unbelieved())
     cut_off = asyncio.get_running_loop().time() + drain_seconds
-    await asyncio.wait((unbelieved,), timeout=_for_owners(drain_seconds))
+    # Owners may release in a share of the drain; the rest is for answers on their way.
+    await asyncio.wait((unbelieved,), timeout=max(drain_seconds - _ANSWERS_SECONDS, drain_seconds / 2))
     for server in servers:
         server.should_exit = True
     try:
@@ -157,11 +163,6 @@ async def _all_listen(servers: list[_UvicornServer]) -> None:
     """Return once all servers accept connections."""
     while not all(server.started for server in servers):
         await asyncio.sleep(0.005)  # uvicorn has no other sign of it than this flag
-
-
-def _for_owners(drain_seconds: float) -> float:
-    """Return the share of the drain in which owners may still release; the rest is for answers on their way."""
-    return max(drain_seconds - _ANSWERS_SECONDS, drain_seconds / 2)
 
 
 class _UvicornServer(uvicorn.Server):
@@ -208,7 +209,7 @@ class _UvicornServer(uvicorn.Server):
 
 
 @contextmanager
-def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+def _signals(end: Callable[[], object], reload: Callable[[], object]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
     for number, handler in handlers.items():
@@ -218,16 +219,6 @@ def _signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[No
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-def _reload(settings: Settings, context: NewestContext | None, tokens: Tokens | None) -> None:
-    if tokens is not None:
-        tokens.reload()
-    if context is not None:
-        try:
-            context.read(settings)
-        except InvalidOption as error:
-            _log.error("certificate and CA stay as they were: %s", error)
 
 
 def _allow_many_connections() -> None:

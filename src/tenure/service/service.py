@@ -57,8 +57,7 @@ class Service:
     ) -> Service:
         """Make a service of a client and its keeper. Needs a running event loop: candidates stand from now on."""
         candidates = Candidates(client, elect)
-        leaders = Leaders(client, candidates)
-        shutdown = Shutdown()
+        leaders, shutdown = Leaders(client, candidates), Shutdown()
         remote_leases = RemoteLeases(
             runtime_of(client), maximum.holds, shutdown, lambda: 0 if tokens is None else tokens.tenants
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import logging
 import re
 import ssl
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from tenure.service.limits import DRAIN_SECONDS_DEFAULT
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8700"
 _UNIX: Final = "unix:"
+_log = logging.getLogger("tenure.service")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _HOST: Final = re.compile(r"^\w+://\[?([A-Za-z0-9._-]+|(?<=\[)[^]]+)")
 _PORT_MAX: Final = 65535
@@ -49,17 +52,22 @@ class Address:
     @property
     def is_local(self) -> bool:
         """True if no other machine can reach it."""
-        if self.path is not None or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        at = ip_address(self.host)
+        return self.path is not None or self.host == "localhost" or (at is not None and at.is_loopback)
 
     def __str__(self) -> str:
         if self.path is not None:
             return f"{_UNIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Read an address, an IPv4 one in IPv6's form as what it is; None for a name."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,35 +135,47 @@ def elections(given: Sequence[str]) -> dict[str, str]:
 
 
 class NewestContext(ssl.SSLContext):
-    """A TLS context that leaves each new connection to the newest one that was read."""
+    """A TLS context that leaves each new connection to the newest one that could be read from the files."""
 
-    newest: ssl.SSLContext
+    def __new__(cls, settings: Settings) -> NewestContext:
+        """Make one as uvicorn wants it; its own settings are of no use."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the files. Raises InvalidOption."""
+        self._settings = settings
+        self._seen, self._newest = self._times(), self._read()
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """Begin TLS on a connection."""
-        return self.newest.wrap_bio(*arguments, **options)
+        """Begin TLS on a connection, by the files as they are now."""
+        if self._times() != self._seen:
+            self.reload()
+        return self._newest.wrap_bio(*arguments, **options)
 
-    def read(self, settings: Settings) -> None:
-        """Read certificate, key and the CA of clients, for the connections from now on. Raises InvalidOption."""
+    def reload(self) -> None:
+        """Read the files again; those that can't be used change nothing."""
+        self._seen = self._times()
+        try:
+            self._newest = self._read()
+        except InvalidOption as error:
+            _log.error("certificate and CA stay as they were: %s", error)
+
+    def _read(self) -> ssl.SSLContext:
+        cert, key, client_ca = (self._settings.cert, self._settings.key, self._settings.client_ca)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(str(settings.cert), str(settings.key))
-            if settings.client_ca is not None:
+            context.load_cert_chain(str(cert), str(key))
+            if client_ca is not None:
                 context.verify_mode = ssl.CERT_REQUIRED
-                context.load_verify_locations(settings.client_ca)
+                context.load_verify_locations(client_ca)
         except (OSError, ssl.SSLError) as error:
-            message = (
-                f"certificate {settings.cert}, key {settings.key} or CA {settings.client_ca} can't be used: {error}"
-            )
+            message = f"certificate {cert}, key {key} or CA {client_ca} can't be used: {error}"
             raise InvalidOption(message) from error
-        self.newest = context
+        return context
 
-
-def tls_context(settings: Settings) -> NewestContext | None:
-    """Make the TLS context of the sockets; None where TLS is not configured. Raises InvalidOption."""
-    if settings.cert is None:
-        return None
-    context = NewestContext(ssl.PROTOCOL_TLS_SERVER)
-    context.read(settings)
-    return context
+    def _times(self) -> list[float]:
+        files = (self._settings.cert, self._settings.key, self._settings.client_ca)
+        with contextlib.suppress(OSError):  # in the midst of a change
+            return [path.stat().st_mtime for path in files if path is not None]
+        return []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.service.auth.tokens import Scope
 from tests.cli.program import eventually
 from tests.cli.program import tenure as command
 from tests.service.http.conftest import BILLING, HOLDER, LOOKER, ONCALL, SHIPPING
@@ -410,6 +411,41 @@ def test_examples_have_no_hash_of_any_token() -> None:
     ]
     assert found
     assert [digits for digits in found if len(set(digits)) > 1] == []
+
+
+def test_whoami_says_what_a_token_may_and_what_of_it_is_used(url: str, tmp_path: Path, name: str) -> None:
+    """Any scope will do; limits are the tenant's, whoever of it asks, and what is used is counted down again."""
+    scraper = Token("scraper-secret", "scraper", "*", "metrics", until="2999-01-31")
+    file = write_tokens(tmp_path / "tokens", BILLING, LOOKER, scraper)
+    with serving(url, tmp_path, "--tokens", str(file), "--holds", "7", "--waiting", "5", "--rate", "50") as service:
+        with service.user(BILLING.token) as billing, service.user(LOOKER.token) as looker:
+            reply = billing.held(name)
+            with billing.events("/v1/events"):
+                mine, theirs = billing.get("/v1/whoami").json(), looker.get("/v1/whoami").json()
+            scopes = ["acquire", "elect", "operate", "read"]
+            assert (mine["name"], mine["tenant"], mine["scopes"], mine["until"]) == (
+                "billing-app",
+                "billing",
+                scopes,
+                None,
+            )
+            assert (theirs["name"], theirs["tenant"], theirs["scopes"]) == ("looker", "billing", ["read"])
+            assert mine["limits"] == {"requestsAtOnce": 100, "holds": 7, "waiting": 5, "streams": 1000}
+            assert (mine["used"]["holds"], mine["used"]["waiting"], mine["used"]["streams"]) == (1, 0, 1)
+            assert 1 <= mine["used"]["requestsAtOnce"] <= 3
+            assert theirs["limits"] == mine["limits"]
+            billing.release(reply["leaseId"])
+            assert looker.get("/v1/whoami").json()["used"]["holds"] == 0
+        with service.user(scraper.token) as user, service.user() as nobody:
+            assert user.get("/v1/whoami").json()["until"] == "2999-01-31T00:00:00.000Z"
+            assert nobody.get("/v1/whoami").status_code == 401
+
+
+def test_whoami_of_a_service_that_asks_nobody_is_anybody(url: str, tmp_path: Path) -> None:
+    """Everything is allowed there."""
+    with serving(url, tmp_path) as service, service.user() as user:
+        reply = user.get("/v1/whoami").json()
+        assert (reply["name"], reply["tenant"], len(reply["scopes"])) == ("anybody", "*", len(Scope))
 
 
 def test_elections_of_a_tenant_are_its_own(url: str, tmp_path: Path) -> None:

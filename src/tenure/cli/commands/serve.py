@@ -60,9 +60,7 @@ def _number(
 )
 @click.option("--metrics-port", metavar="[HOST:]PORT", help="Answer /metrics there, so, and not at --health-port.")
 @click.option("--advertise", metavar="URL", help="Where clients of other replicas reach this one.")
-@_number(
-    "--rate", click.FloatRange(0.1), RATE_DEFAULT, "Requests a second of one tenant; twice as many may come at once."
-)
+@_number("--rate", click.FloatRange(0.1), RATE_DEFAULT, "Requests a second of a tenant; twice as many at once.")
 @_number("--holds", click.IntRange(1), HOLDS_DEFAULT, "Holds of one tenant.")
 @_number("--value-bytes", click.IntRange(0, VALUE_BYTES_MAX), VALUE_BYTES_DEFAULT, "Bytes of a hold's value.")
 @_number(
@@ -167,11 +165,7 @@ def serve(
 @click.argument("scopes")
 @click.option("--until", metavar="DATE", default="", help="Good until then: 2030-01-31, or 2030-01-31T12:00:00Z.")
 def token(name: str, tenant: str, scopes: str, until: str) -> None:
-    """Make a random token: shown here once, on standard error. Standard output has the line for the file of tokens.
-
-    \b
-    tenure serve token worker billing acquire,read >> tokens
-    """
+    """Make a random token: shown here once, on standard error. Standard output has the line for the file of tokens."""
     from tenure.service.auth.tokens import new_token
 
     made, line = new_token(name, tenant, scopes, until)

@@ -1,4 +1,4 @@
-"""Probes over HTTP: liveness, readiness, metrics."""
+"""The service itself over HTTP: liveness, readiness, metrics; and its caller, as it knows it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from tenure._core.base.limits import NAME_BYTES_MAX
 from tenure.errors import TenureError
+from tenure.service.api.serialize import time_of_day
 from tenure.service.auth.tokens import Scope
 from tenure.service.http.fields import Field, Text
 from tenure.service.http.problems import Problem, ProblemCode
@@ -38,6 +39,14 @@ async def readyz(service: Service, call: RouteCall) -> HttpResponse:
 async def metrics(service: Service, call: RouteCall) -> HttpResponse:
     """Answer with all metrics in Prometheus' text format."""
     return HttpResponse(200, generate_latest(service.registry), CONTENT_TYPE_LATEST)
+
+
+async def whoami(service: Service, call: RouteCall) -> HttpResponse:
+    """Answer with the caller, as its token says, and with the limits of its tenant here."""
+    caller, (limits, used) = call.caller, call.usage.figures()
+    scopes = sorted(scope.value for scope in caller.scopes)
+    body = {"name": caller.name, "tenant": caller.tenant.name, "scopes": scopes, "until": time_of_day(caller.until)}
+    return HttpResponse(200, json.dumps({**body, "limits": limits, "used": used}).encode())
 
 
 async def _not_ready(service: Service, leader: str | None) -> str | None:
@@ -111,4 +120,14 @@ METRICS: Final = _look(
     answer_about="All metrics.",
     media_type="text/plain",
 )
-ROUTES: Final = (HEALTHZ, READYZ, METRICS)
+_WHOAMI: Final = _look(
+    path="/v1/whoami",
+    handler=whoami,
+    scope="any",
+    name="whoami",
+    summary="Who asks",
+    about="The caller as its token says, until when that is good, the limits of its tenant, and what is used of them.",
+    answer="Caller",
+    answer_about="As of this request.",
+)
+ROUTES: Final = (HEALTHZ, READYZ, METRICS, _WHOAMI)

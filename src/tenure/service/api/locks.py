@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -210,8 +211,9 @@ def _hold_problem(call: RouteCall, error: TenureError) -> Problem:
             ProblemCode.UNKNOWN_HOLD, "this is not the id of a hold of yours: give what acquire answered with"
         )
     if isinstance(error, HeldElsewhere):
-        path = call.request.scope["raw_path"].decode("latin-1")
-        location = {"Location": f"{error.address.rstrip('/')}{path}"} if _is_address(error.address) else {}
+        path, address = call.request.scope["raw_path"].decode("latin-1"), error.address
+        is_one = re.match(r"https?://[!-~]*\Z", address)  # any client can make up an id, and this becomes a header
+        location = {"Location": f"{address.rstrip('/')}{path}"} if is_one else {}
         detail = "another replica keeps this hold: send the same request to the address in Location"
         return Problem(ProblemCode.HELD_ELSEWHERE, detail, retry=True, headers=location)
     call.usage.gone(call.fields["leaseId"])
@@ -219,11 +221,6 @@ def _hold_problem(call: RouteCall, error: TenureError) -> Problem:
         ProblemCode.HOLD_GONE,
         "this hold is over: released, run out, or forced out. Stop the protected work; acquire again",
     )
-
-
-def _is_address(address: str) -> bool:
-    """Check an address from an id before it becomes a header: any client can make up an id."""
-    return address.startswith(("http://", "https://")) and address.isascii() and address.isprintable()
 
 
 def _hold_json(tenant: Tenant, grant: Grant) -> dict[str, Any]:

@@ -122,7 +122,10 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _scope(route: Route) -> str:
-    return f" Where the service wants tokens, this needs the scope `{route.scope.value}`." if route.scope else ""
+    if route.scope is None:
+        return ""
+    needed = "one of any scope" if route.scope == "any" else f"one with the scope `{route.scope.value}`"
+    return f" Where the service wants tokens, this needs {needed}."
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ _LINE: Final = {
     "holderCount": _COUNT,
     "waiterCount": _COUNT,
 }
+_FIGURES: Final = _object("Of a tenant.", requestsAtOnce=_SECONDS, holds=_COUNT, waiting=_COUNT, streams=_COUNT)
 
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "Acquired": _object("Granted.", acquired={"const": True}, **_HOLD),
@@ -137,6 +138,15 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     ),
     "Health": _object("Well.", healthy={"const": True}),
     "Readiness": _object("May it be sent work?", ready=_FLAG, why=_MAYBE_TEXT),
+    "Caller": _object(
+        "Who asks.",
+        name=_TEXT,
+        tenant=_TEXT,
+        scopes={"type": "array", "items": _TEXT},
+        until={**_MAYBE_TIME, "description": "The end of the token; null: none."},
+        limits=_FIGURES,
+        used=_FIGURES,
+    ),
     "Document": {"type": "object", "description": "An OpenAPI document."},
     "Lease": _object(
         "A lease of a client's own.",

@@ -45,20 +45,20 @@ class TenantLimits:
 class Bucket:
     """A token bucket: filled at `rate` tokens a second up to `burst`; a request takes one, or one for each byte."""
 
-    __slots__ = ("_at", "_burst", "_left", "_rate")
+    __slots__ = ("_at", "_rate", "burst", "left")
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate, self._burst, self._left, self._at = rate, burst, burst, now
+        self._rate, self.burst, self.left, self._at = rate, burst, burst, now
 
     def take(self, now: float, amount: float = 1.0) -> float:
         """Take tokens and return 0.0; without enough left, return the seconds until there are."""
-        amount = min(amount, self._burst)
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        amount = min(amount, self.burst)
+        self.left = min(self.burst, self.left + (now - self._at) * self._rate)
         self._at = now
-        if self._left >= amount:
-            self._left -= amount
+        if self.left >= amount:
+            self.left -= amount
             return 0.0
-        return (amount - self._left) / self._rate
+        return (amount - self.left) / self._rate
 
 
 class Usage:
@@ -134,6 +134,14 @@ class Usage:
         finally:
             self._streams -= 1
 
+    def figures(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the limits by name, and what is used of each, as of the request that asks."""
+        self._forget_ended()
+        holds, waiting, bucket = self._limits.holds, self._limits.waiting, self._bucket
+        limits = {"requestsAtOnce": bucket.burst, "holds": holds, "waiting": waiting, "streams": STREAMS_MAX}
+        taken = {"requestsAtOnce": bucket.burst - bucket.left, "holds": len(self._holds)}
+        return limits, taken | {"waiting": self._acquiring, "streams": self._streams}
+
     def _forget_ended(self) -> None:
         now = self._now()
         self._holds = {hold_id: end for hold_id, end in self._holds.items() if end > now}
@@ -150,10 +158,9 @@ class Limits:
 
     def of(self, tenant: str) -> Usage:
         """Return the usage of that tenant. There are no more than tenants in the file of tokens."""
-        usage = self._usage.get(tenant)
-        if usage is None:
-            usage = self._usage[tenant] = Usage(self._limits, self._now)
-        return usage
+        if tenant not in self._usage:
+            self._usage[tenant] = Usage(self._limits, self._now)
+        return self._usage[tenant]
 
     def failure(self, address: str) -> float:
         """Count a wrong token from an address. Returns the seconds until the next one is answered; 0.0: at once."""

@@ -26,7 +26,6 @@ import asyncio
 import enum
 import hashlib
 import hmac
-import ipaddress
 import logging
 import math
 import os
@@ -38,7 +37,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from tenure._core.base.limits import NAME_BYTES_MAX
@@ -48,6 +47,7 @@ from tenure.service.http.fields import InvalidField
 from tenure.service.http.problems import Problem, ProblemCode, later
 from tenure.service.http.request import HttpRequest
 from tenure.service.limits import TOKEN_FILE_BYTES_MAX, TOKEN_FILE_SECONDS, TOKENS_MAX
+from tenure.service.settings import ip_address
 
 CERTIFIED: Final = "tenure.certified"
 """The extension of an ASGI scope with the names in a client's certificate, as they stand in the file."""
@@ -83,6 +83,10 @@ class Scope(enum.Enum):
     """Force somebody out."""
     METRICS = "metrics"
     """See the metrics of the service, of all tenants."""
+
+
+RouteScope: TypeAlias = Scope | Literal["any"] | None
+"""The scope that a token needs for a route; None: no token is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +300,8 @@ def _time(until: str) -> float:
     return (ends if ends.tzinfo else ends.replace(tzinfo=UTC)).timestamp()
 
 
-def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Scope | None) -> Caller:
-    """Return the caller of a request, allowed to use routes of that scope; None: a route that needs no token.
+def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: RouteScope) -> Caller:
+    """Return the caller of a request, allowed to use routes of that scope.
 
     Raises Problem (401, 403, 429), Malformed.
     """
@@ -312,7 +316,7 @@ def admit(tokens: Tokens | None, limits: Limits, request: HttpRequest, scope: Sc
         raise _refused(limits, request, f"this {'certificate' if names else 'token'} is not known")
     if caller.over:
         raise _refused(limits, request, "the time of this token, or certificate, is over")
-    if scope not in caller.scopes:
+    if scope != "any" and scope not in caller.scopes:
         raise Problem(ProblemCode.FORBIDDEN, f"this needs a token with the scope {scope.value!r}")
     return caller
 
@@ -330,18 +334,10 @@ def check_host(request: HttpRequest, names: Collection[str], *, link: bool = Fal
     if request.peer == "unix" or host is None:
         return
     name = _PORT.sub("", host).strip("[]").lower()
-    at = _address(name)
-    if name in names or (at and (at.is_loopback or at == _address(request.scope["server"][0]))):
+    at = ip_address(name)
+    if name in names or (at and (at.is_loopback or at == ip_address(request.scope["server"][0]))):
         return
     raise Problem(ProblemCode.FORBIDDEN_HOST, "this is no name of the service; tenure serve --host NAME makes it one")
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _token(limits: Limits, request: HttpRequest) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from tenure.service.auth.limits import Usage
-from tenure.service.auth.tokens import Caller, Scope
+from tenure.service.auth.tokens import Caller, RouteScope
 from tenure.service.http.fields import Field
 from tenure.service.http.problems import Problem, ProblemCode
 from tenure.service.http.request import HttpRequest, Send
@@ -51,8 +51,7 @@ class Route:
     method: str
     path: str
     handler: Handler
-    scope: Scope | None
-    """The scope that a token needs for it; None: no token is needed."""
+    scope: RouteScope
     name: str
     summary: str
     about: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from tenure._core.base.limits import NAME_BYTES_MAX, TOKEN_MAX
@@ -96,14 +97,12 @@ _WAITED_FOR: Final = Shape(
         Field("version", Maybe(NumberText()), "As it was sent.", None),
     )
 )
+_post: Final = partial(Route, method="POST", scope=Scope.ACQUIRE, tag="leases")
 ROUTES: Final = (
-    Route(
-        method="POST",
+    _post(
         path="/v1/streams/{streamId}/events",
         handler=stream,
-        scope=Scope.ACQUIRE,
         name="stream-open",
-        tag="leases",
         summary="What comes of your waits",
         about=(
             "Server-sent events. `open` first; then `changed` {waits: […]} with the numbers of the waits that are "
@@ -116,13 +115,10 @@ ROUTES: Final = (
         media_type=EVENTS_TYPE,
         problems=(ProblemCode.TOO_MANY_STREAMS,),
     ),
-    Route(
-        method="POST",
+    _post(
         path="/v1/waits",
         handler=register,
-        scope=Scope.ACQUIRE,
         name="waits",
-        tag="leases",
         summary="Begin and end waits",
         about=(
             "For a stream that is open. A wait may be over early and for nothing; it never misses what happened since "
