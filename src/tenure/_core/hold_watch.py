@@ -245,8 +245,10 @@ class HoldWatch:
         loop = None if self.loop is None else self.loop()
         if loop is None or loop.is_closed():
             self.finish(HoldState.RELEASED, "the event loop that it was acquired on has ended")
-            self._lease.abandon(self._entry)
-            self.warn_forgotten("was held when its event loop ended, and is given up")
+            try:  # a filter may make an error of it
+                self.warn_forgotten("was held when its event loop ended, and is given up")
+            finally:
+                self._lease.abandon(self._entry)
 
     def _explain(self, ended: HoldEnd, seconds: float) -> None:
         forced = self._forced_by()
