@@ -33,12 +33,12 @@ from tenure._core.drivers.asyncio import arun, wait
 from tenure._core.guarded_keys import compared
 from tenure._core.hold import HoldContext, Holding
 from tenure._core.hold_watch import HoldState
-from tenure._core.lease import Compare, Delete, Put, Record
+from tenure._core.lease import Compare, Delete, Entry, Lease, Put, Record
 from tenure._core.recipes import election, lock, rwlock, semaphore
 from tenure._core.recipes.election import Leader
 from tenure._core.recipes.request import LineRequest
 from tenure._core.runtime import Runtime
-from tenure._core.turn import Steps
+from tenure._core.turn import Steps, Turn
 from tenure.errors import AcquireTimeout, ClientClosed, ForkedClient, LeaseLost, StoreError, StoreUnavailable
 from tenure.events import Event
 
@@ -155,10 +155,14 @@ class Hold(Holding):
     """Hold of a name. An async context manager that releases, and whose body is cancelled on loss.
 
     Likewise when another task or thread closes the client: then ClientClosed is raised at its edge. A body that
-    released before that, or closed the client itself, goes on.
+    released before that, or closed the client itself, goes on. A hold whose event loop has ended is given up.
     """
 
     _body: _Body | None = None
+
+    def __init__(self, turn: Turn, entry: Entry, lease: Lease, runtime: Runtime) -> None:
+        super().__init__(turn, entry, lease, runtime)
+        runtime.follow_loop(self._watch, asyncio.get_running_loop())
 
     def _acquirer(self) -> object:
         return _task()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -83,3 +84,21 @@ print(len(client.operator().line("a").tickets), hold.renew() > 0, flush=True)
     done = ended(BLOCKING.replace("{way}", way), url)
     assert done.stdout.split() == ["1", "True"], done.stderr
     assert holders(url) == []
+
+
+def test_hold_whose_event_loop_has_ended_is_given_up_while_the_program_goes_on(url: str) -> None:
+    """The next holder does not wait for as long as the program runs, nor for the TTL."""
+    client = tenure.aio.connect(url, ttl=60)
+
+    async def acquire() -> tenure.aio.Hold:
+        return await client.lock("a").acquire()
+
+    def take_over() -> None:
+        hold = asyncio.run(acquire())
+        with tenure.connect(url) as other:
+            other.lock("a").acquire(timeout=30).release()
+        assert hold.state is tenure.HoldState.RELEASED
+
+    with pytest.warns(ResourceWarning, match="was held when its event loop ended"):
+        take_over()
+    asyncio.run(client.close())

@@ -15,6 +15,7 @@ from tenure._backends.zookeeper.connection import SessionListener
 from tenure._backends.zookeeper.lease import ZooKeeperLease
 from tenure._backends.zookeeper.lines import ZxidHistory
 from tenure._core.base.clock import VirtualClock
+from tenure._core.base.limits import WATCHED_SINGLY_MAX
 from tenure._core.base.options import Options, parse
 from tenure._core.belief import EXPIRED, provable
 from tenure._core.lease import BackendContext, Entry, LeaseState, Line, Reach, Ticket
@@ -163,6 +164,9 @@ class Session:
     def delete(self, path: str) -> Request:
         return self._send("delete", path)
 
+    def agreement(self) -> Request:
+        return self._send("agreement", "/")
+
     def sync(self, path: str) -> Request:
         return self._send("sync", path)
 
@@ -194,6 +198,9 @@ class Session:
 
     def _sync(self, path: str) -> Any:
         return path
+
+    def _agreement(self, path: str) -> Any:
+        return [True]
 
     def _there(self, path: str) -> Stat:
         if (stat := self._exists(path)) is None:
@@ -402,12 +409,12 @@ def test_look_knows_the_own_ticket_by_its_node_alone(desk: Desk) -> None:
     assert desk.lease.look(me, Reach.AHEAD, desk.until).tickets == ()
 
 
-def test_survey_is_of_a_server_that_has_caught_up(desk: Desk) -> None:
-    """Observers have no ticket of their own whose place would show that the server lags behind."""
+def test_survey_is_what_the_quorum_has(desk: Desk) -> None:
+    """Observers have no ticket of their own whose place would show that the server lags behind, or leads nobody."""
     first, second = desk.enter(), desk.enter()
     del desk.session.sent[:]
     line = desk.lease.survey("a", desk.until, front=1)
-    assert desk.session.of("sync", "children", "get") == ["sync", "children", "get"]
+    assert desk.session.of("sync", "agreement", "children", "get") == ["agreement", "children", "get"]
     assert [(ticket.key, ticket.token) for ticket in line.tickets] == [(first.key, first.token)]
     desk.session.written["get"] = [NoNodeError()]
     assert [ticket.key for ticket in desk.lease.survey("a", desk.until, front=1).tickets] == [second.key]
@@ -537,19 +544,30 @@ def test_end_of_the_session_wakes_every_wait(desk: Desk) -> None:
 
 
 def test_departure_of_any_awaited_ticket_wakes_and_another_arrival_does_not(desk: Desk) -> None:
-    """Law 9: a front waiter is woken by those ahead of it."""
-    for _ in range(2):
+    """Law 9: a front waiter is woken by those ahead of it; many are watched by their line."""
+    for _ in range(WATCHED_SINGLY_MAX + 1):
         desk.enter()
     line = desk.lease.enter(Entry("a", "other"), desk.until)
     names = [ticket.key.rpartition("/")[2] for ticket in line.tickets]
     for children, woken in ((names, False), ([*names, "x-lock-0000000077", "nested"], False), (names[1:], True)):
-        signal = desk.lease.wait_change(line, line.tickets[:2], amendments=False)
+        signal = desk.lease.wait_change(line, line.tickets[:-1], amendments=False)
         arming = desk.session.open("children")
         assert arming is not None
         assert arming.watch is not None
         arming.answer(children)
         assert signal.is_set() is woken
         arming.watch("changed")
+
+
+def test_few_awaited_tickets_are_watched_each_by_itself(desk: Desk) -> None:
+    """Law 9: nobody else's departure wakes their waiter."""
+    for _ in range(2):
+        desk.enter()
+    line = desk.lease.enter(Entry("a", "other"), desk.until)
+    signal = desk.lease.wait_change(line, line.tickets[:2], amendments=False)
+    armed = [request.path for request in desk.session.sent if request.watch is not None]
+    assert armed == [ticket.key for ticket in line.tickets[:2]]
+    assert not signal.is_set()
 
 
 def test_any_change_of_a_line_wakes_who_names_no_ticket(desk: Desk) -> None:

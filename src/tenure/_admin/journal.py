@@ -82,7 +82,11 @@ class Journal:
 
     def follow(self, hold: Holding) -> None:
         """Write down `hold`, now and when it ends. Returns at once, never raises."""
-        ticket, waited = hold._ticket, hold._waited_seconds
+        watch, ticket, waited = (
+            hold._watch,
+            hold._ticket,
+            hold._waited_seconds,
+        )  # a hold that is kept is never forgotten
         kind = kind_of((ticket,))
         if kind is None:  # not of one ticket
             return
@@ -93,10 +97,10 @@ class Journal:
         self.add(entry)
 
         def ended(how: Ending, reason: str, seconds: float) -> None:
-            end = dataclasses.replace(entry, value=hold.value, held=seconds, ended=how, reason=reason)
+            end = dataclasses.replace(entry, value=watch.ticket.value, held=seconds, ended=how, reason=reason)
             self.add(end)
 
-        hold._on_end(ended)
+        watch.on_end(ended)
 
     def statistics(self) -> dict[str, object]:
         """Entries written, waiting, and dropped, for want of room or refused; tries that failed."""

@@ -41,6 +41,8 @@ class HoldContext(WatchContext, Protocol):
     @property
     def options(self) -> Options: ...
     @property
+    def store(self) -> str: ...
+    @property
     def incarnation(self) -> int: ...
     def caller(self) -> object:
         """The caller: a thread, or what a simulation has in its place."""
@@ -67,15 +69,15 @@ class Holding:
         self._given_up = False  # by a release of its own, before anything else had ended it
         self._keys: Keys | None = None
         self._waited_seconds = turn.waited_seconds
-        origin = Origin(*place(), self._acquirer(), runtime.options.display)
-        self._watch = HoldWatch(
-            *(turn.ticket, entry, lease, runtime),
-            seen_at=turn.line.revision,
-            origin=origin,
-            give_back=self._give_back,
-        )
+        origin = Origin(*place(), self._acquirer(), runtime.store)
+        self._watch = HoldWatch(turn.ticket, entry, lease, runtime, seen_at=turn.line.revision, origin=origin)
         # Last: from here on other threads may end this hold, and call what a subclass overrides.
         self._watch.begin(turn.waited_seconds, turn.behind)
+
+    def __del__(self) -> None:
+        watch: HoldWatch | None = getattr(self, "_watch", None)
+        if watch is not None and watch.ended is None and self.state not in FINAL:
+            watch.warn_forgotten("was forgotten while held, and is kept until its client is closed")
 
     def _acquirer(self) -> object:
         """The thread or task that acquires it, to be compared."""
@@ -165,7 +167,8 @@ class Holding:
         if state is HoldState.LOST:
             raise self._lost_error()
         if state is HoldState.RELEASED:
-            raise LeaseLost(f"the hold of {self.resource!r} (token {self.token}) was released. Acquire again.")
+            reason = f": {self.reason}" if self.reason else ""
+            raise LeaseLost(f"the hold of {self.resource!r} (token {self.token}) was released{reason}. Acquire again.")
 
     def _require_for(self, body: object) -> None:
         """Raise as `check` does, before `body`, a thread or task, begins; ClientClosed where somebody else has just
@@ -348,9 +351,6 @@ class Holding:
 
     def _on_end(self, witness: Witness) -> None:
         self._watch.on_end(witness)
-
-    def _give_back(self) -> None:
-        """Give back what a subclass has beside the watch; called once, at the end."""
 
 
 def held_together(turn: Turn, entry: Entry) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from __future__ import annotations
 import enum
 import os
 import threading
+import warnings
+import weakref
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -95,8 +97,16 @@ class HeldHere:
 
     def of(self, store: str, name: str) -> list[HoldWatch]:
         """The holds of one name, the oldest first."""
+        if (store, name) not in self._held:
+            return []
         with self._guard:
             return list(self._held.get((store, name), ()))
+
+    def of_loops(self, context: WatchContext) -> list[HoldWatch]:
+        """The holds of one client that belong to event loops."""
+        with self._guard:
+            held = [watch for some in self._held.values() for watch in some]
+        return [watch for watch in held if watch.context is context and watch.loop is not None]
 
     def add(self, watch: HoldWatch) -> None:
         with self._guard:
@@ -113,6 +123,12 @@ class HeldHere:
 
 HELD_HERE: Final = HeldHere()
 os.register_at_fork(after_in_child=HELD_HERE.forget)
+
+
+class EventLoop(Protocol):
+    """Event loop, as asyncio has them."""
+
+    def is_closed(self) -> bool: ...
 
 
 class WatchContext(Protocol):
@@ -133,7 +149,7 @@ class WatchContext(Protocol):
 class HoldWatch:
     """Watch over one hold, and the only owner of its end. Thread-safe.
 
-    `give_back` is called once, when nothing more is to be heard.
+    `give_back` is called once, when nothing more is to be heard; set by whoever has something beside the watch.
     """
 
     def __init__(
@@ -145,10 +161,10 @@ class HoldWatch:
         *,
         seen_at: int,
         origin: Origin,
-        give_back: Callable[[], None],
     ) -> None:
         self.ticket = ticket
         self.origin = origin
+        self.loop: weakref.ref[EventLoop] | None = None  # of the task that acquired it
         self.ended: HoldEnd | None = None
         self.at_end = Signal()
         self.explained = Signal()  # set once no better reason is to come; only of use where the ticket was removed
@@ -158,7 +174,7 @@ class HoldWatch:
         self._lease = lease
         self.context = context
         self._seen_at = seen_at
-        self._give_back = give_back
+        self.give_back: Callable[[], None] = _nothing
         self._witness: Witness | None = None
         self._callbacks: tuple[Callable[[HoldState], None], ...] = ()
         self._end_delivered = False
@@ -218,6 +234,21 @@ class HoldWatch:
             except TenureError:  # closed, or no thread for it: "removed" is then all that is known
                 pass
         self._close_case(ended, seconds)
+
+    def warn_forgotten(self, what: str) -> None:
+        """Warn, at the line that acquired it, of a hold that nobody has any longer."""
+        message = f"the hold of {self._entry.resource!r} (token {self.ticket.token}) {what}: release it, or use `with`"
+        warnings.warn_explicit(message, ResourceWarning, self.origin.file, self.origin.line)
+
+    def give_up_after_loop(self) -> None:
+        """Give the hold up where its event loop has ended, as nobody else could. Returns at once."""
+        loop = None if self.loop is None else self.loop()
+        if loop is None or loop.is_closed():
+            self.finish(HoldState.RELEASED, "the event loop that it was acquired on has ended")
+            try:  # a filter may make an error of it
+                self.warn_forgotten("was held when its event loop ended, and is given up")
+            finally:
+                self._lease.abandon(self._entry)
 
     def _explain(self, ended: HoldEnd, seconds: float) -> None:
         forced = self._forced_by()
@@ -283,7 +314,7 @@ class HoldWatch:
         if self._ticket_watch is not None:
             self._ticket_watch.close()
         # Dropped with the call: it refers to the hold, and a hold that has ended should be no garbage in a cycle.
-        give_back, self._give_back = self._give_back, _nothing
+        give_back, self.give_back = self.give_back, _nothing
         give_back()
 
     def _watch_ticket(self) -> None:

@@ -28,7 +28,14 @@ from tenure._admin.operator import OperatorSteps
 from tenure._admin.protocol import HasAdmin, StoreAdmin
 from tenure._core.base import validation
 from tenure._core.base.clock import SYSTEM_CLOCK, Clock
-from tenure._core.base.limits import BACKGROUND_THREADS_MAX, EXIT_SECONDS, LEASES_MAX, RETRY_PAUSE_MAX, WORKERS_MAX
+from tenure._core.base.limits import (
+    BACKGROUND_THREADS_MAX,
+    EXIT_SECONDS,
+    LEASES_MAX,
+    LOOP_LOOK_SECONDS,
+    RETRY_PAUSE_MAX,
+    WORKERS_MAX,
+)
 from tenure._core.base.options import Options
 from tenure._core.base.retry import jittered
 from tenure._core.base.signals import Signal
@@ -36,7 +43,7 @@ from tenure._core.base.threads import Helpers, generation, refuse_child, warn
 from tenure._core.base.validation import encode
 from tenure._core.delegation import Delegation, HasDelegation
 from tenure._core.hold import HoldContext, Holding
-from tenure._core.hold_watch import HELD_HERE, HoldWatch
+from tenure._core.hold_watch import HELD_HERE, EventLoop, HoldWatch
 from tenure._core.lease import Backend, BackendContext, Entry, Lease, LeaseState, Mode, Workers, forwards, goes_aside
 from tenure._core.recipes.request import LineRequest
 from tenure._core.turn import NeverEntered, Patience, Steps, Turn, emit_abandoned, take_turn
@@ -118,10 +125,11 @@ class Runtime:
         self._callbacks: ClosableWorkers = helpers("tenure-callback", 1)
         self._backend: Backend = open_backend(options, BackendContext(clock, self.hub, self.background))
         self._forwards = forwards(self._backend)  # kept: every hold's fence asks for it
-        self._guard = threading.RLock()  # guards _leases and _own_lease
+        self._guard = threading.RLock()  # guards _leases, _admin_lease and _looks_at_loops
         self._admin_lease: Lease | None = None
         self._leases: dict[tuple[float, float], Lease] = {}  # by TTL and lock delay
         self._said: set[float] = set()  # TTLs of which it was said that the store grants another one
+        self._looks_at_loops = False
         self._closing = Signal()
         self._closed = Signal()
         self._closer: object = None
@@ -317,10 +325,12 @@ class Runtime:
 
     def warn_of_own(self, request: LineRequest, caller: object) -> None:
         """Warn where `caller`, a thread or task, is about to wait without an end for what it holds itself."""
-        own = [watch for watch in HELD_HERE.of(self.options.display, request.resource) if watch.origin.by == caller]
+        own = [watch for watch in self._held_here(request) if watch.origin.by == caller]
+        if not own:
+            return
         modes = {request.mode, *(watch.ticket.mode for watch in own)}
         seats = request.weight + sum(watch.ticket.weight for watch in own)
-        if own and (Mode.EXCLUSIVE in modes or (request.mode is Mode.SEAT and seats > request.limit)):
+        if Mode.EXCLUSIVE in modes or (request.mode is Mode.SEAT and seats > request.limit):
             warn(
                 f"{request.resource!r} is waited for without a time-out by the thread or task that holds it, "
                 f"{_since(own[0])}: no lock is re-entrant, so this wait ends only if another one gives that hold up",
@@ -329,7 +339,7 @@ class Runtime:
 
     def name_own(self, error: AcquireTimeout, request: LineRequest, caller: object) -> None:
         """Add to `error` that this process holds the name itself, where it does."""
-        own = HELD_HERE.of(self.options.display, request.resource)
+        own = self._held_here(request)
         for who, some in (
             ("the very thread or task that waited", [watch for watch in own if watch.origin.by == caller]),
             ("this very client", [watch for watch in own if watch.context is self]),
@@ -338,6 +348,28 @@ class Runtime:
             if some:
                 error.args = (f"{error}; {who} holds it, {_since(some[0])}",)
                 return
+
+    def _held_here(self, request: LineRequest) -> list[HoldWatch]:
+        """Holds of this name that the process has. In virtual time another client stands for another process."""
+        held, real = HELD_HERE.of(self.store, request.resource), self.clock is SYSTEM_CLOCK
+        return [watch for watch in held if real or watch.context is self]
+
+    def follow_loop(self, watch: HoldWatch, loop: EventLoop) -> None:
+        """Look now and then whether `loop` has ended; what is held on it then is given up."""
+        with self._guard:
+            watch.loop = weakref.ref(loop)
+            if not self._looks_at_loops:
+                self._looks_at_loops = True
+                self.clock.schedule(self.clock.now() + LOOP_LOOK_SECONDS, self._look_at_loops)
+
+    def _look_at_loops(self) -> None:
+        with self._guard:
+            held = HELD_HERE.of_loops(self)
+            self._looks_at_loops = bool(held)
+            if held:
+                self.clock.schedule(self.clock.now() + LOOP_LOOK_SECONDS, self._look_at_loops)
+        for watch in held:
+            watch.give_up_after_loop()
 
     def shown(self, request: LineRequest) -> str:
         """The request for people; with the granted TTL, where that is known and not the one that was asked for."""

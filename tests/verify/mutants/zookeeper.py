@@ -161,9 +161,14 @@ _LINES = mutants_of(
         "((children, line),) = connection.ask(until, connection.children_and_stat(path))",
     ),
     (
-        "`survey` without `sync`",
-        "_, children = connection.ask(until, connection.sync(path), connection.children(path))",
+        "`survey` without the quorum",
+        "_, children = connection.ask(until, connection.agreement(), connection.children(path))",
         "(children,) = connection.ask(until, connection.children(path))",
+    ),
+    (
+        "`survey` after a `sync` only",
+        "_, children = connection.ask(until, connection.agreement(), connection.children(path))",
+        "_, children = connection.ask(until, connection.sync(path), connection.children(path))",
     ),
     ("history unchecked", "            self._history.check(stat.czxid, minimum)\n", ""),
     ("token that repeats", "            if token <= minimum:\n", "            if token < minimum:\n"),

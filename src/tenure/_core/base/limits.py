@@ -68,6 +68,9 @@ WORKERS_MAX: Final = 4
 BACKGROUND_THREADS_MAX: Final = 2
 """Threads for what nobody awaits, per client: the reaper's tries, looks at a hold's own ticket."""
 
+LOOP_LOOK_SECONDS: Final = 2.0
+"""How often a client looks whether event loops have ended on which something is held."""
+
 CONNECTIONS_MAX: Final = 16
 """HTTP connections to etcd at one time, per client."""
 

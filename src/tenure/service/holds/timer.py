@@ -49,6 +49,7 @@ class TimedHold(Holding):
     def __init__(self, turn: Turn, entry: Entry, lease: Lease, runtime: Runtime, asked_ttl: float) -> None:
         self._ttl_over_at = 0.0
         super().__init__(turn, entry, lease, runtime)
+        self._watch.give_back = self._give_back
         self._asked_ttl = asked_ttl
         self.secret: str = secrets.token_urlsafe(16)
 
