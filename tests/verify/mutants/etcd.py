@@ -22,48 +22,20 @@ _LEASE = mutants_of(
         "self._belief.prove(self._clock.now(), provable(self.ttl))",
     ),
     ("keep-alive answered with TTL 0 taken for alive", "        if ttl <= 0:\n            return False\n", ""),
-    (
-        "keep-alive of an unknown lease taken for alive",
-        "        except LeaseGone:\n            return False\n        if ttl",
-        "        except LeaseGone:\n            return True\n        if ttl",
-    ),
     ("found lease taken for proven", "if found and not self._keep_alive(until):", "if False:"),
-    (
-        "renewal that proves nothing and says so to nobody",
-        "        if not self._keep_alive(until):\n            raise self._gone()\n        return self.remaining()",
-        "        self._keep_alive(until)\n        return self.remaining()",
-    ),
     ("asked TTL taken for the granted one", "self.ttl = ttl - self._lock_delay", "pass"),
     ("lock delay that holders believe in", "provable(ttl - self._lock_delay)", "provable(ttl)"),
-    ("lock delay that is not asked for", "math.ceil(self.ttl + self._lock_delay)", "math.ceil(self.ttl)"),
     ("new lease id at each retry of a grant", "number = self._number or secrets", "number = secrets"),
-    ("lease that nobody renews", "            self._heartbeat.start()  # before", "            pass  # before"),
-    (
-        "closed lease left to its TTL",
-        "        if number and not delayed:\n            self._revoke(until)",
-        "        if number and not delayed:\n            pass",
-    ),
-    ("closing that cuts a lock delay short", "if number and not delayed:", "if number:"),
     (
         "loss that cuts a lock delay short",
         "            if self._lock_delay:\n                return  # whoever comes next",
         "            if False:\n                return  # whoever comes next",
-    ),
-    (
-        "lost lease left to its TTL",
-        "            end_quietly(self._revoke, self.ttl, self._context)",
-        "            pass",
     ),
     ("`enter` without its compare", "request = Txn((CreatedAt(key, 0),), (put,", "request = Txn((), (put,"),
     (
         "`leave` without its compare",
         "Txn((guarded_keys.is_still(ticket),), (DeleteKey(key),))",
         "Txn((), (DeleteKey(key),))",
-    ),
-    (
-        "entering with a dead lease that ends nothing",
-        "txn(request, until)\n        except LeaseGone:\n            raise self._gone()",
-        "txn(request, until)\n        except LeaseGone:\n            raise self._over()",
     ),
     (
         "doubt after a lost `enter` forgotten",
@@ -81,22 +53,12 @@ _LEASE = mutants_of(
         "        if answer.succeeded",
     ),
     (
-        "key that is never used again",
-        "            self._keys.free(ticket.id)\n        # gone after",
-        "            pass\n        # gone after",
-    ),
-    (
         "ticket put by a lost try and not found again",
         "        if me is not None:\n            return self.look(me, entry.reach, until)\n"
         "        if not line.tickets:",
         "        if not line.tickets:",
     ),
     ("stranger's key that is waited for", "        self._keys.avoid(entry.id)\n", "        return line\n"),
-    (
-        "release that a lost answer makes a failure",
-        "return answer.succeeded or (answer.tries > 1 and not self.state.over)",
-        "return answer.succeeded",
-    ),
     (
         "end of a lease taken for a release",
         "return answer.succeeded or (answer.tries > 1 and not self.state.over)",
@@ -120,19 +82,9 @@ _KEYS = (
         "_backends/etcd/ticket_keys.py",
         (*_TESTS, "tests/unit/test_etcd_ticket_keys.py"),
         (
-            "doubt that frees the key all the same",
-            "        if ticket_id in self._doubted:\n",
-            "        if False:\n",
-        ),
-        (
             "given-up key taken by who came just before",
             "                if self._round == now:\n",
             "                if True:\n",
-        ),
-        (
-            "audit that makes no end of the round",
-            "            return False\n        self._round = next(self._rounds)\n",
-            "            return False\n",
         ),
         ("audit that deletes what is taken", "        if key in self._taken:\n            return False\n", ""),
         (
@@ -160,11 +112,6 @@ _KEYS = (
             "Txn((*_unamended(ticket), *map(_holds, compares))",
             "Txn((*map(_holds, compares),)",
         ),
-        (
-            "another's ticket taken for the own one",
-            "if kv.key == key and kv.create_revision == ticket.token:",
-            "if kv.key == key:",
-        ),
     ),
     *mutants_of(
         "_backends/etcd/lines.py",
@@ -191,8 +138,6 @@ _HISTORY = mutants_of(
         "            if False:\n",
     ),
     ("store that went back and is believed", "            if revision >= minimum:\n", "            if True:\n"),
-    ("store that went back and is waited for", "            if self._behind < 3:\n", "            if True:\n"),
-    ("one stale member that stops the client", "            if self._behind < 3:\n", "            if False:\n"),
     (
         "history that each verb finds broken anew",
         "            self._history.check_unbroken()\n            return attempt()",
