@@ -91,10 +91,14 @@ def test_store_that_is_away_does_not_keep_a_stopped_candidate(rig: Rig) -> None:
     rig.faults(client).cut_off = True
     running = Background(lambda: client.election("e").run(never, stop=stop))
     stop.set()
-    for call in (running, Background(client.close)):
-        while not call.joined(0.01):
-            rig.clock.advance(1.0)
-        assert call.result() is None
+    _advance_until_over(rig, running)
+    _advance_until_over(rig, Background(client.close))
+
+
+def _advance_until_over(rig: Rig, call: Background) -> None:
+    while not call.joined(0.01):
+        rig.clock.advance(1.0)
+    assert call.result() is None
 
 
 def test_is_leader_is_true_while_the_candidacy_is_held_and_provable(rig: Rig) -> None:
