@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from tenure._backends.etcd.grpc.connection import WatchStream
 from tenure._backends.etcd.grpc.http2 import Http2, NotHttp2, framed
 from tenure._transport.session import Refusal
 
@@ -167,6 +169,23 @@ def test_reset_of_the_stream_breaks_the_connection_whatever_its_code(code: int) 
     http = connected(ended(b"0"), reset)
     assert http.ended
     assert http.refusal() is None
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [(frame(GOAWAY, 0, 0, struct.pack(">II", 1, 0)), "goes away"), (ended(b"0"), "ended the watches")],
+    ids=["notice", "trailers"],
+)
+def test_watches_that_end_in_the_read_of_a_message_end_right_behind_it(end: bytes, words: str) -> None:
+    """The message first; then the end, though the server sends nothing more and keeps the connection."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(5.0)
+        stream = WatchStream(ours, ("127.0.0.1", 2379), None, {})
+        theirs.sendall(frame(SETTINGS) + frame(HEADERS, END_HEADERS, 1, OK) + frame(DATA, 0, 1, framed(b"")) + end)
+        assert len(stream.receive()) == 1
+        with pytest.raises(EOFError, match=words):
+            stream.receive()
 
 
 def test_answer_of_headers_alone_is_a_refusal() -> None:

@@ -201,19 +201,26 @@ class WatchStream:
     def receive(self) -> list[WatchMessage]:
         data = self.sock.recv(_RECEIVE_BYTES)
         if not data:
-            raise self._http.hung_up()
+            raise self._over() or self._http.hung_up()
         try:
             self._http.feed(data)
         except NotHttp2 as stranger:
             raise ConnectionError(f"it speaks no gRPC: {stranger}") from stranger
         self._send(b"")  # what the server wants acknowledged, and what it has given leave for
         arrived = [messages.watch_message(message) for message in self._http.messages()]
-        if self._http.ended and not arrived:
-            refusal = self._http.refusal()
-            raise EOFError(f"the server ended the watches: {refusal.message if refusal else 'without a reason'}")
-        if self._http.going_away and not arrived:
-            raise EOFError("the server goes away")
+        over = self._over()
+        if over is not None and not arrived:
+            raise over
+        if over is not None:
+            self.sock.shutdown(socket.SHUT_RD)  # first what has arrived; whoever reads on finds the end, and at once
         return arrived
+
+    def _over(self) -> EOFError | None:
+        """The reason why nothing more will come; None where something may."""
+        if self._http.ended:
+            refusal = self._http.refusal()
+            return EOFError(f"the server ended the watches: {refusal.message if refusal else 'without a reason'}")
+        return EOFError("the server goes away") if self._http.going_away else None
 
     def _send(self, data: bytes) -> None:
         out, self._waiting = self._http.sendable(self._waiting + data, last=False)
