@@ -32,6 +32,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Protocol
 
 from tenure._admin.models import Ending
@@ -162,17 +163,20 @@ class HoldWatch:
         seen_at: int,
         origin: Origin,
     ) -> None:
-        self.ticket = ticket
-        self.origin = origin
+        self.ticket: Ticket = ticket
+        self.origin: Origin = origin
         self.loop: weakref.ref[EventLoop] | None = None  # of the task that acquired it
         self.ended: HoldEnd | None = None
-        self.at_end = Signal()
-        self.explained = Signal()  # set once no better reason is to come; only of use where the ticket was removed
-        self.since = context.clock.now()
-        self.guard = threading.RLock()  # guards the step from no end to an end; a signal handler may re-enter
+        self.at_end: Signal = Signal()
+        self.explained: Signal = (
+            Signal()
+        )  # set once no better reason is to come; only of use where the ticket was removed
+        self.since: float = context.clock.now()
+        # Guards the step from no end to an end; a signal handler may re-enter.
+        self.guard: AbstractContextManager[object] = threading.RLock()
         self._entry = entry
         self._lease = lease
-        self.context = context
+        self.context: WatchContext = context
         self._seen_at = seen_at
         self.give_back: Callable[[], None] = _nothing
         self._witness: Witness | None = None
