@@ -11,5 +11,9 @@ from tenure.testing.conformance.test_operating import *  # noqa: F403
 from tenure.testing.conformance.test_recipes import *  # noqa: F403
 from tenure.testing.conformance.test_verbs import *  # noqa: F403
 
-pytestmark: pytest.MarkDecorator = pytest.mark.filterwarnings("ignore:the hold of .* was forgotten:ResourceWarning")
-"""Tests drop holds, which end with their clients; a run that makes errors of warnings is to pass all the same."""
+pytestmark: list[pytest.MarkDecorator] = [
+    pytest.mark.filterwarnings("ignore:the hold of .* was forgotten:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:.* is waited for without a time-out:RuntimeWarning"),
+]
+"""Tests drop holds, which end with their clients, and wait for themselves; a run that makes errors of warnings is to
+pass all the same."""
