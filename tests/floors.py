@@ -52,7 +52,7 @@ def main() -> int:
         check=True,
     )
     arguments = sys.argv[1:] or _TESTS
-    processes = os.environ.get("TENURE_TEST_PROCESSES", "6")
+    processes = os.environ.get("TENURE_TEST_PROCESSES", "4")
     run = [python, "-m", "pytest", "-q", "-n", processes, "--dist", "loadscope", "--no-loadscope-reorder", *arguments]
     return subprocess.run(run, cwd=ROOT, check=False).returncode
 

@@ -467,6 +467,7 @@ def test_wall_clock_plays_no_part() -> None:
     assert readers == set(FOR_PEOPLE)
 
 
+@pytest.mark.timeout(600)  # a minute alone
 def test_ten_thousand_failed_tries_leave_the_leases_flat(singles: dict[str, Cluster]) -> None:
     """Bug 48, and defect 2 of other libraries: no lease or session per try, on either store."""
     for kind, alive in (("etcd", leases), ("zookeeper", sessions)):
@@ -490,6 +491,7 @@ def sessions(cluster: Cluster) -> set[str]:
     return set(re.findall("sid=[0-9a-fx]+", zk_four_letter(cluster.members[0].metrics_endpoint, "cons")))
 
 
+@pytest.mark.timeout(600)  # a minute alone
 @BOTH
 def test_ten_thousand_names_leave_nothing(singles: dict[str, Cluster], kind: str) -> None:
     """Law 12: taking and releasing thousands of different names once leaves no key, node or lease."""
