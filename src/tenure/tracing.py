@@ -62,9 +62,7 @@ class Tracing:
     def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("tenure", tracer_provider=tracer_provider)
         self._guard = threading.RLock()  # guards _remembered
-        self._remembered: OrderedDict[str, SpanContext] = (
-            OrderedDict()
-        )  # of holds, by ticket: a wait ends after the hold
+        self._remembered: OrderedDict[str, SpanContext] = OrderedDict()  # by ticket: a wait ends after the hold
         self._stop = subscribe(_refused)
 
     def follow(self, client: Source) -> Callable[[], None]:

@@ -82,11 +82,8 @@ class Journal:
 
     def follow(self, hold: Holding) -> None:
         """Write down `hold`, now and when it ends. Returns at once, never raises."""
-        watch, ticket, waited = (
-            hold._watch,
-            hold._ticket,
-            hold._waited_seconds,
-        )  # a hold that is kept is never forgotten
+        # Not the hold itself: one that is kept here is never forgotten.
+        watch, ticket, waited = hold._watch, hold._ticket, hold._waited_seconds
         kind = kind_of((ticket,))
         if kind is None:  # not of one ticket
             return

@@ -168,9 +168,8 @@ class HoldWatch:
         self.loop: weakref.ref[EventLoop] | None = None  # of the task that acquired it
         self.ended: HoldEnd | None = None
         self.at_end: Signal = Signal()
-        self.explained: Signal = (
-            Signal()
-        )  # set once no better reason is to come; only of use where the ticket was removed
+        # Set once no better reason is to come; only of use where the ticket was removed.
+        self.explained: Signal = Signal()
         self.since: float = context.clock.now()
         # Guards the step from no end to an end; a signal handler may re-enter.
         self.guard: AbstractContextManager[object] = threading.RLock()

@@ -95,11 +95,8 @@ class Commands(click.Group):
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         url = ctx.params.get("url")
-        return (
-            name,
-            command,
-            rest if url is None else ["--url", url, *rest],
-        )  # one behind the command comes later, and wins
+        # In front: one behind the command comes later, and wins.
+        return name, command, rest if url is None else ["--url", url, *rest]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by heading, without importing any."""

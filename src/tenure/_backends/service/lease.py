@@ -56,10 +56,8 @@ class ServiceLease:
 
     def __init__(self, replicas: Replicas, ttl: float, lock_delay: float, context: BackendContext) -> None:
         self._replicas = replicas
-        self._calls, self._changes = (
-            replicas.any.calls,
-            replicas.any.changes,
-        )  # those of the replica that opened it, once one has
+        # Those of the replica that opened it, once one has.
+        self._calls, self._changes = replicas.any.calls, replicas.any.changes
         self._context = context
         self._clock = context.clock
         self._belief = Belief(context.clock, ttl)

@@ -94,9 +94,7 @@ def run(steps: Steps[Outcome], clock: Clock, stopped: Callable[[], bool] | None 
 def _warn_on_event_loop() -> None:
     """Warn, once, where this thread's event loop runs: none of its tasks goes on until the call is over."""
     global _warned
-    events = sys.modules.get(
-        "asyncio.events"
-    )  # not imported here: half of the time to import tenure would be asyncio's
+    events = sys.modules.get("asyncio.events")  # not imported: half of the time to import tenure would be asyncio's
     if events is not None and events._get_running_loop() is not None:
         _warned = True
         warn(

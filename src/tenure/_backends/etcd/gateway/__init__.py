@@ -66,9 +66,7 @@ class Gateway:
         if "error" in body:
             raise StoreUnavailable(f"the keep-alive was answered with an error: {body['error']}")
         result = body.get("result") or {}
-        return (
-            json_codec.seconds_of(result, "TTL") if "TTL" in result else 0.0
-        )  # a dead lease's answer has no TTL in it
+        return json_codec.seconds_of(result, "TTL") if "TTL" in result else 0.0  # a dead lease's has none
 
     def keep_alives(self, numbers: Sequence[int], until: float) -> Mapping[int, float]:
         # The gateway reads one document after the other, and answers each. It may stop reading once it answers.
