@@ -422,7 +422,7 @@ def test_whoami_says_what_a_token_may_and_what_of_it_is_used(url: str, tmp_path:
             reply = billing.held(name)
             with billing.events("/v1/events"):
                 mine, theirs = billing.get("/v1/whoami").json(), looker.get("/v1/whoami").json()
-            scopes = ["acquire", "elect", "operate", "read"]
+            scopes = ["acquire", "elect", "operate", "read", "write"]
             assert (mine["name"], mine["tenant"], mine["scopes"], mine["until"]) == (
                 "billing-app",
                 "billing",
@@ -430,7 +430,15 @@ def test_whoami_says_what_a_token_may_and_what_of_it_is_used(url: str, tmp_path:
                 None,
             )
             assert (theirs["name"], theirs["tenant"], theirs["scopes"]) == ("looker", "billing", ["read"])
-            assert mine["limits"] == {"requestsAtOnce": 100, "holds": 7, "waiting": 5, "streams": 1000}
+            assert mine["limits"] == {
+                "requestsAtOnce": 100,
+                "bytesAtOnce": 8 << 20,
+                "valueBytes": 4096,
+                "holds": 7,
+                "waiting": 5,
+                "streams": 1000,
+            }
+            assert mine["used"]["bytesAtOnce"] >= 0
             assert (mine["used"]["holds"], mine["used"]["waiting"], mine["used"]["streams"]) == (1, 0, 1)
             assert 1 <= mine["used"]["requestsAtOnce"] <= 3
             assert theirs["limits"] == mine["limits"]

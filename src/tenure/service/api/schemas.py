@@ -67,7 +67,15 @@ _LINE: Final = {
     "holderCount": _COUNT,
     "waiterCount": _COUNT,
 }
-_FIGURES: Final = _object("Of a tenant.", requestsAtOnce=_SECONDS, holds=_COUNT, waiting=_COUNT, streams=_COUNT)
+_FIGURES: Final = _object(
+    "Of a tenant.",
+    {"valueBytes": _COUNT},
+    requestsAtOnce=_SECONDS,
+    bytesAtOnce=_COUNT,
+    holds=_COUNT,
+    waiting=_COUNT,
+    streams=_COUNT,
+)
 
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "Acquired": _object("Granted.", acquired={"const": True}, **_HOLD),

@@ -137,10 +137,12 @@ class Usage:
     def figures(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return the limits by name, and what is used of each, as of the request that asks."""
         self._forget_ended()
-        holds, waiting, bucket = self._limits.holds, self._limits.waiting, self._bucket
-        limits = {"requestsAtOnce": bucket.burst, "holds": holds, "waiting": waiting, "streams": STREAMS_MAX}
-        taken = {"requestsAtOnce": bucket.burst - bucket.left, "holds": len(self._holds)}
-        return limits, taken | {"waiting": self._acquiring, "streams": self._streams}
+        self._written.take(self._now(), 0.0)  # filled up to now
+        allowed, asked, written = self._limits, self._bucket, self._written
+        limits = {"requestsAtOnce": asked.burst, "bytesAtOnce": round(written.burst), "valueBytes": allowed.value_bytes}
+        limits |= {"holds": allowed.holds, "waiting": allowed.waiting, "streams": STREAMS_MAX}
+        used = {"requestsAtOnce": asked.burst - asked.left, "bytesAtOnce": round(written.burst - written.left)}
+        return limits, used | {"holds": len(self._holds), "waiting": self._acquiring, "streams": self._streams}
 
     def _forget_ended(self) -> None:
         now = self._now()
