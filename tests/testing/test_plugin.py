@@ -45,12 +45,14 @@ def test_world_with_a_ticket_left_behind_fails_the_test(pytester: pytest.Pyteste
     """The message says whose it is and where it stands; who means it says so."""
     pytester.makepyfile(
         """
+        holds = []
+
         def test_forgets(tenure_world):
-            tenure_world.client(owner="billing").lock("ledger").acquire()
+            holds.append(tenure_world.client(owner="billing").lock("ledger").acquire())
 
         def test_means_it(tenure_world):
             tenure_world.tolerates_left = True
-            tenure_world.client(owner="billing").lock("ledger").acquire()
+            holds.append(tenure_world.client(owner="billing").lock("ledger").acquire())
         """
     )
     done = run(pytester)
@@ -78,13 +80,13 @@ def test_world_closes_its_clients_after_a_failed_test(pytester: pytest.Pytester)
     pytester.makepyfile(
         """
         import threading
-        clients = []
+        clients, holds = [], []
 
         def test_fails_with_everything_broken(tenure_world):
             tenure_world.tolerates_left = True
             a, b = tenure_world.client(), tenure_world.client()
             clients.extend([a, b])
-            a.lock("x").acquire()
+            holds.append(a.lock("x").acquire())
             tenure_world.start(b.lock("x").acquire)
             tenure_world.faults(a).cut()
             tenure_world.faults(b).pause()
@@ -173,7 +175,8 @@ def test_real_server_is_one_for_the_session_and_a_namespace_for_each_test(
             urls.append(url)
             client = tenure.connect(url, ttl=5)
             with client:
-                assert client.lock("ledger").try_acquire().token > 0
+                hold = client.lock("ledger").try_acquire()
+                assert hold.token > 0
                 assert client.lock("ledger").try_acquire() is None
 
         def test_first(tenure_{store}): hold(tenure_{store})
