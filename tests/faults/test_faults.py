@@ -449,14 +449,15 @@ FOR_PEOPLE = {
     "_admin/protocol.py": "what operators read, and created_at on etcd",
     "cli/doctor/endpoint.py": "the days that a certificate has left",
     "cli/commands/watch.py": "when a line of the screen was written",
-    "service/http/app.py": "when a line of the log was written",
+    "service/log.py": "when a line of the log was written",
+    "service/auth/tokens.py": "the date until which a token is good: nothing about holds",
     "service/api/locks.py": "expiresAt, beside remainingSeconds",
 }
 """Where the wall clock is read, and what for."""
 
 
 def test_wall_clock_plays_no_part() -> None:
-    """Bug 38: nothing in the library that decides reads the wall clock."""
+    """Bug 38: nothing in the library that decides about holds reads the wall clock."""
     source = Path(tenure.__file__).parent
     testing = source / "testing"  # compares servers' logs, stamped so, with its own time; makes certificates
     readers = {
