@@ -306,7 +306,7 @@ def test_waits_that_the_end_dismissed_leave_nothing_behind_their_client(store: S
             for ended in await asyncio.gather(*waits, return_exceptions=True):
                 assert isinstance(ended, ClientClosed)
         assert store.tickets("a") == []
-        assert store.leases() == before
+        assert store.leases() <= before  # those of tests before may run out meanwhile
 
     run(test())
 
