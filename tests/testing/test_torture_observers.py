@@ -115,32 +115,6 @@ def test_etcd_observer_misses_what_was_compacted_before_any_member_told_of_it(
     assert f"up to {seen + 5} were compacted" in etcd_observer._missing
 
 
-def test_etcd_observer_misses_nothing_that_a_member_missed(triples: dict[str, Cluster]) -> None:
-    """One member stands still while the store goes on and forgets its history, and all watches break: the others have
-    told of it."""
-    cluster = triples["etcd"]
-    observer = EtcdObserver(cluster.url(), "torture-parts")
-    try:
-        for turn, member in enumerate(cluster.members, 1):
-            member.pause()
-            try:
-                _write_and_compact(cluster, f"torture-parts/x/{turn}f-0")
-                observer._break_streams()
-            finally:
-                member.resume()
-    finally:
-        truth = observer.finish()
-    assert truth.missing == ""
-    assert [event.lease for event in truth.events if event.operation == "created"] == ["1f", "2f", "3f"]
-
-
-def _write_and_compact(cluster: Cluster, key: str) -> None:
-    """As soon as a majority does it: a leader that stands still is voted out first."""
-    assert eventually(lambda: etcdctl(cluster, "put", key, "?", "--command-timeout=2s").returncode == 0)
-    revision = json.loads(etcdctl(cluster, "get", key, "--write-out=json").stdout)["header"]["revision"]
-    assert eventually(lambda: etcdctl(cluster, "compaction", str(revision)).returncode == 0)
-
-
 def test_zookeeper_gap_is_seen_and_an_election_is_none() -> None:
     """zxids count one by one within an epoch."""
     assert _gap(0x100000004, [0x100000005, 0x100000006, 0x200000001, 0x200000002]) == ""
